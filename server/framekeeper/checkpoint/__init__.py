@@ -1,0 +1,1 @@
+"""Diffusers folders: making the small one, checking any."""

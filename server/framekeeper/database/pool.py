@@ -1,0 +1,69 @@
+"""The connection pool that gateway and supervisor use, with the queue on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import procrastinate
+import psycopg
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from framekeeper.errors import DatabaseUnavailable
+
+Connection = psycopg.AsyncConnection[DictRow]
+
+#: What psycopg raises when the server is away, restarting, or the link broke.
+UNAVAILABLE = (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError)
+
+
+class Database:
+    """A pool of connections and the procrastinate app that shares it."""
+
+    def __init__(
+        self, url: str, *, size: int = 8, wait_seconds: float = 5.0, name: str = "framekeeper"
+    ) -> None:
+        self.url = url
+        self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=size,
+            timeout=wait_seconds,
+            open=False,
+            kwargs={"row_factory": dict_row, "application_name": name, "connect_timeout": 5},
+            check=AsyncConnectionPool.check_connection,
+            reconnect_timeout=1e9,  # a database that comes back after hours is still ours
+        )
+        self.queue = procrastinate.App(connector=procrastinate.PsycopgConnector())
+
+    async def open(self) -> None:
+        """Open the pool without waiting: a database that is away now may come back."""
+        await self.pool.open(wait=False)
+        await self.queue.open_async(self.pool)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.pool.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """One connection in one transaction. Raises DatabaseUnavailable when the database does not answer."""
+        try:
+            async with self.pool.connection() as connection:
+                yield connection
+        except UNAVAILABLE as error:
+            raise DatabaseUnavailable(retry_after=2) from error
+
+    async def fetch_one(self, query: str, parameters: dict[str, Any] | None = None) -> DictRow | None:
+        """Run one statement in its own transaction and return its first row."""
+        async with self.transaction() as connection:
+            cursor = await connection.execute(query, parameters)  # type: ignore[arg-type]
+            return await cursor.fetchone()
+
+    async def fetch_all(self, query: str, parameters: dict[str, Any] | None = None) -> list[DictRow]:
+        """Run one statement in its own transaction and return its rows."""
+        async with self.transaction() as connection:
+            cursor = await connection.execute(query, parameters)  # type: ignore[arg-type]
+            return await cursor.fetchall()

@@ -1,0 +1,1 @@
+"""The supervisor, its disposable workers and the backends inside them."""

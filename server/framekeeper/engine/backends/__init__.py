@@ -1,0 +1,1 @@
+"""What makes the frames: one module a backend."""

@@ -1,0 +1,87 @@
+"""What a worker asks of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from framekeeper.engine.protocol import Generate, PhaseName
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """Progress from inside the denoising loop; see `protocol.Step` for units."""
+
+    step: int
+    steps: int
+    seconds: float
+    memory_bytes: int
+    expert: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a backend reports to; both may be called from any thread."""
+
+    phase: Callable[[PhaseName], None]
+    step: Callable[[StepReport], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """A finished generation.
+
+    `frames` is float32, shape (frames, height, width, 3), nominally in 0..1; NaN and values outside are
+    passed on as they came, for the inspection to see. `seconds` holds what was measured inside, by phase.
+    `peak_memory_bytes` is the device allocator's peak (resident set on a CPU).
+    """
+
+    frames: np.ndarray[Any, np.dtype[np.float32]]
+    seconds: dict[str, float]
+    expert_steps: dict[int, int]
+    peak_memory_bytes: int
+
+
+class GenerationCancelled(Exception):
+    """The generation stopped before `step`, because `cancel` was called; the backend is usable."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"cancelled before denoising step {step}")
+        self.step = step
+
+
+class RequestRefused(Exception):
+    """The request is one that this model cannot do; the backend is usable. `param` names the field."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Backend(Protocol):
+    """One model on one device group. `load`, `generate` and `close` are called from one thread."""
+
+    def load(self, model: str, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        """Load weights and run the backend's own dummy run; returns facts (versions, seconds, bytes).
+
+        Raises any exception when that fails; the process is then not used again.
+        """
+
+    def generate(self, request: Generate, progress: Progress) -> Generation:
+        """Make one video, reporting each denoising step.
+
+        Raises GenerationCancelled, RequestRefused, or anything else for a failure of the engine.
+        """
+
+    def cancel(self, job: str) -> None:
+        """Stop that job before its next denoising step. Thread-safe; unknown jobs are ignored."""
+
+    def healthy(self) -> bool:
+        """After a failed generation: whether the device still answers."""
+
+    def close(self) -> None:
+        """Release the device."""

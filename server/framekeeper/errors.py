@@ -1,0 +1,136 @@
+"""The closed set of errors that a client can meet, over HTTP or in a failed job.
+
+The class docstring is the default message, so that class, text and documentation cannot drift apart. Each
+class carries its HTTP status, the word used in logs, metrics and `error.code`, OpenAI's error type, and what
+to do about it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import ClassVar
+
+
+class FramekeeperError(Exception):
+    """Something went wrong inside Framekeeper."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    type: ClassVar[str] = "server_error"
+    advice: ClassVar[str] = "Look for this request's id in the gateway's log."
+
+    def __init__(
+        self, message: str | None = None, *, param: str | None = None, retry_after: float | None = None
+    ) -> None:
+        self.message = message or inspect.cleandoc(type(self).__doc__ or "").splitlines()[0]
+        self.param = param
+        self.retry_after = retry_after
+        super().__init__(self.message)
+
+
+class InvalidRequest(FramekeeperError):
+    """The request has a value that cannot be used."""
+
+    status = 400
+    code = "invalid_request"
+    type = "invalid_request_error"
+    advice = "Change the named field as the message says."
+
+
+class VideoNotFound(FramekeeperError):
+    """There is no video with this id."""
+
+    status = 404
+    code = "video_not_found"
+    type = "invalid_request_error"
+    advice = "Use an id that POST /v1/videos returned; deleted videos are gone for good."
+
+
+class ModelNotFound(FramekeeperError):
+    """No engine serves this model."""
+
+    status = 404
+    code = "model_not_found"
+    type = "invalid_request_error"
+    advice = "GET /v1/models lists what is served."
+
+
+class VideoNotFinished(FramekeeperError):
+    """The video is not finished, so it has no content yet."""
+
+    status = 409
+    code = "video_not_finished"
+    type = "invalid_request_error"
+    advice = "Poll GET /v1/videos/{id} until its status is completed."
+
+
+class VideoAlreadyFinished(FramekeeperError):
+    """The video has reached its final state, so it cannot be cancelled."""
+
+    status = 409
+    code = "video_already_finished"
+    type = "invalid_request_error"
+    advice = "Delete it if it is not wanted."
+
+
+class ContentLost(FramekeeperError):
+    """The video was completed, but its file is gone from the media directory."""
+
+    status = 410
+    code = "content_lost"
+    type = "invalid_request_error"
+    advice = "Submit the job again."
+
+
+class NoEngine(FramekeeperError):
+    """No engine has registered yet, so it is not known what can be made."""
+
+    status = 503
+    code = "no_engine"
+    advice = "Start a supervisor; GET /health/startup shows how far it is."
+
+
+class DatabaseUnavailable(FramekeeperError):
+    """The database does not answer, so nothing can be accepted or looked up right now."""
+
+    status = 503
+    code = "database_unavailable"
+    advice = "Jobs that were accepted are kept; repeat the request after Retry-After seconds."
+
+
+class StorageFull(FramekeeperError):
+    """The media directory has too little free space for another video."""
+
+    status = 507
+    code = "storage_full"
+    advice = "Free space in the media directory, or delete videos."
+
+
+class EngineFailed(FramekeeperError):
+    """The engine failed while it made this video."""
+
+    code = "engine_failed"
+    advice = "The engine was restarted; submit the job again, and read the engine's log if it fails again."
+
+
+class FramesInvalid(FramekeeperError):
+    """The engine produced frames that are not a picture: not finite, constant or black."""
+
+    code = "frames_invalid"
+    advice = "Check weights and quantisation; the engine is warmed up anew before the next job."
+
+
+class StorageFailed(FramekeeperError):
+    """The finished video could not be written to the media directory."""
+
+    code = "storage_failed"
+    advice = "Free space in the media directory, then submit the job again."
+
+
+class RequestRefusedByEngine(FramekeeperError):
+    """The engine refused the request."""
+
+    status = 400
+    code = "refused_by_engine"
+    type = "invalid_request_error"
+    advice = "Change the request as the message says."

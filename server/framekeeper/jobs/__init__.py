@@ -1,0 +1,1 @@
+"""Every state change of a job."""

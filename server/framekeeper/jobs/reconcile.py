@@ -1,0 +1,79 @@
+"""Finding jobs whose engine is gone, and queued jobs that nobody would wake for.
+
+The rows decide: a job in progress belongs to a run of a supervisor; a run that is over, or an engine that
+has been silent for too long, has lost its jobs. Each is settled through the fenced functions, so that two
+supervisors which find the same job do it once.
+"""
+
+from __future__ import annotations
+
+from framekeeper.database.pool import Database
+from framekeeper.errors import EngineFailed
+from framekeeper.jobs import settle
+from framekeeper.jobs.submit import TASK, wake
+from framekeeper.jobs.video import COLUMNS, Video
+
+INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
+
+
+async def settle_lost(
+    database: Database,
+    *,
+    max_attempts: int,
+    stale_seconds: float,
+    host: str | None = None,
+    run_id: str | None = None,
+) -> list[Video]:
+    """Queue again (or fail) every job in progress whose run is over; return what they became.
+
+    With `host` and `run_id`, also those of earlier runs on this host, at once: their supervisor was this
+    one's predecessor and is gone.
+    """
+    rows = await database.fetch_all(
+        f"""
+        SELECT {", ".join("v." + name for name in COLUMNS.split(", "))} FROM videos v
+        LEFT JOIN engines e ON e.id = v.engine_id AND e.run_id = v.run_id
+        WHERE v.state = 'in_progress' AND (
+            e.id IS NULL OR e.state = 'stopped'
+            OR e.heartbeat_at < clock_timestamp() - make_interval(secs => %(stale)s)
+        )
+        """,
+        {"stale": stale_seconds},
+    )
+    settled = []
+    for row in rows:
+        video = Video.from_row(row)
+        after = await settle.requeue(
+            database, video, EngineFailed(INTERRUPTED), max_attempts=max_attempts, delay_seconds=0
+        )
+        if after is not None:
+            settled.append(after)
+    return settled
+
+
+async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> int:
+    """Give every queued job that has no wake-up in the queue a new one; return how many there were.
+
+    This repairs what no single transaction can lose, but a restored backup or a cleared queue can. Wake-ups
+    that a dead supervisor holds are removed on the way.
+    """
+    for job in await database.queue.job_manager.get_stalled_jobs(task_name=TASK):
+        # Its video is settled by `settle_lost`, which makes a wake-up of its own where one is needed.
+        await database.fetch_one(
+            "DELETE FROM procrastinate_jobs WHERE id = %(id)s RETURNING id", {"id": job.id}
+        )
+    async with database.transaction() as connection:
+        cursor = await connection.execute(
+            """
+            SELECT id, queue FROM videos v WHERE state = 'queued'
+                AND created_at < clock_timestamp() - make_interval(secs => %(quiet)s)
+                AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j
+                    WHERE j.id = v.queue_job_id AND j.status IN ('todo', 'doing'))
+            FOR UPDATE SKIP LOCKED
+            """,
+            {"quiet": quiet_seconds},
+        )
+        rows = await cursor.fetchall()
+        for row in rows:
+            await wake(database, connection, row["id"], row["queue"])
+        return len(rows)

@@ -1,0 +1,152 @@
+"""What an engine may write about a job.
+
+Every write is fenced: it changes the row only while the job is `in_progress` in the very attempt that the
+writer holds. A host that comes back late changes nothing; the functions then return None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from framekeeper.database.pool import Connection, Database
+from framekeeper.errors import FramekeeperError
+from framekeeper.jobs.submit import wake
+from framekeeper.jobs.video import COLUMNS, Video
+
+HELD = "id = %(id)s AND attempt = %(attempt)s AND state = 'in_progress'"
+
+
+async def claim(database: Database, video_id: str, *, engine_id: str, run_id: str) -> Video | None:
+    """Begin the next attempt of a queued job, or None when it is not queued (any more)."""
+    row = await database.fetch_one(
+        f"""
+        UPDATE videos SET state = 'in_progress', attempt = attempt + 1, tries = tries + 1,
+            engine_id = %(engine)s, run_id = %(run)s,
+            started_at = clock_timestamp(), phase = NULL, step = 0
+        WHERE id = %(id)s AND state = 'queued' RETURNING {COLUMNS}
+        """,
+        {"id": video_id, "engine": engine_id, "run": run_id},
+    )
+    return Video.from_row(row) if row else None
+
+
+async def report(database: Database, video: Video, *, phase: str, step: int, steps: int) -> Video | None:
+    """Store how far the attempt is; the returned row tells whether the owner wants it stopped."""
+    row = await database.fetch_one(
+        f"""
+        UPDATE videos SET phase = %(phase)s, step = %(step)s, steps = %(steps)s
+        WHERE {HELD} RETURNING {COLUMNS}
+        """,
+        {"id": video.id, "attempt": video.attempt, "phase": phase, "step": step, "steps": steps},
+    )
+    return Video.from_row(row) if row else None
+
+
+async def complete(
+    database: Database,
+    video: Video,
+    *,
+    video_file: str,
+    thumbnail_file: str,
+    size: int,
+    facts: dict[str, Any],
+) -> Video | None:
+    """Publish the files of this attempt. A job whose owner asked to stop it in the meantime is cancelled."""
+    async with database.transaction() as connection:
+        held = await _hold(connection, video)
+        if held is None:
+            return None
+        if held.cancel_requested_at is not None:
+            return await _finish(connection, held, "state = 'cancelled'", {})
+        return await _finish(
+            connection,
+            held,
+            """state = 'completed', step = steps, video_file = %(video_file)s, thumbnail_file = %(thumbnail)s,
+            bytes = %(bytes)s, facts = %(facts)s""",
+            {"video_file": video_file, "thumbnail": thumbnail_file, "bytes": size, "facts": Jsonb(facts)},
+        )
+
+
+async def fail(database: Database, video: Video, error: FramekeeperError) -> Video | None:
+    """End the job for good with the words its owner reads."""
+    async with database.transaction() as connection:
+        held = await _hold(connection, video)
+        return await _fail(connection, held, error) if held else None
+
+
+async def cancelled(database: Database, video: Video) -> Video | None:
+    """The engine has stopped the attempt as its owner asked."""
+    async with database.transaction() as connection:
+        held = await _hold(connection, video)
+        return await _finish(connection, held, "state = 'cancelled'", {}) if held else None
+
+
+async def requeue(
+    database: Database,
+    video: Video,
+    error: FramekeeperError,
+    *,
+    max_attempts: int,
+    delay_seconds: float = 0,
+    counts: bool = True,
+) -> Video | None:
+    """The attempt ended without a result: queue the job again, or fail it after `max_attempts` attempts.
+
+    `counts=False` is for an attempt that we ended ourselves (shutdown): it does not use one up. A job whose
+    owner asked to stop it is cancelled instead.
+    """
+    async with database.transaction() as connection:
+        held = await _hold(connection, video)
+        if held is None:
+            return None
+        if held.cancel_requested_at is not None:
+            return await _finish(connection, held, "state = 'cancelled'", {})
+        if counts and held.tries >= max_attempts:
+            last = "the only attempt" if held.tries == 1 else f"the last of {held.tries} attempts"
+            return await _fail(connection, held, type(error)(f"{error.message} This was {last}."))
+        await connection.execute(
+            f"""
+            UPDATE videos SET state = 'queued', engine_id = NULL, run_id = NULL, phase = NULL, step = 0,
+                tries = tries - %(given_back)s
+            WHERE {HELD}
+            """,
+            {"id": held.id, "attempt": held.attempt, "given_back": 0 if counts else 1},
+        )
+        return await wake(database, connection, held.id, held.queue, delay_seconds=delay_seconds)
+
+
+async def _hold(connection: Connection, video: Video) -> Video | None:
+    cursor = await connection.execute(
+        f"SELECT {COLUMNS} FROM videos WHERE {HELD} FOR UPDATE",
+        {"id": video.id, "attempt": video.attempt},
+    )
+    row = await cursor.fetchone()
+    return Video.from_row(row) if row else None
+
+
+async def _fail(connection: Connection, held: Video, error: FramekeeperError) -> Video:
+    return await _finish(
+        connection,
+        held,
+        "state = 'failed', error_code = %(code)s, error_message = %(message)s",
+        {"code": error.code, "message": error.message},
+    )
+
+
+async def _finish(connection: Connection, held: Video, change: str, values: dict[str, Any]) -> Video:
+    parameters = {"id": held.id, **values}
+    if held.deleted_at is not None:
+        await connection.execute("DELETE FROM videos WHERE id = %(id)s", parameters)
+        return held
+    cursor = await connection.execute(
+        f"""
+        UPDATE videos SET {change}, phase = NULL, completed_at = clock_timestamp()
+        WHERE id = %(id)s RETURNING {COLUMNS}
+        """,
+        parameters,
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return Video.from_row(row)

@@ -1,0 +1,114 @@
+"""A video job as the database holds it: one frozen record, one closed set of states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+
+class VideoState(StrEnum):
+    """Where a job is. The last three are final."""
+
+    #: Accepted; waits for an engine, for the first time or again after an interruption.
+    QUEUED = "queued"
+    #: An engine works on attempt `attempt`.
+    IN_PROGRESS = "in_progress"
+    #: The files exist and are published.
+    COMPLETED = "completed"
+    #: The owner is told why in `error_code` and `error_message`.
+    FAILED = "failed"
+    #: The owner asked for it.
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job can change no more."""
+        return self in (VideoState.COMPLETED, VideoState.FAILED, VideoState.CANCELLED)
+
+
+class VideoRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for, with every default resolved at submission, so that a later profile changes nothing.
+
+    Sizes in pixels, `num_frames` is 4k+1, `fps` frames a second, the names are diffusers'
+    (https://huggingface.co/docs/diffusers/api/pipelines/wan). `seed` is always set: a job that runs again
+    after an interruption makes the same video.
+    """
+
+    prompt: str
+    negative_prompt: str | None
+    width: int
+    height: int
+    num_frames: int
+    fps: int
+    num_inference_steps: int
+    guidance_scale: float
+    guidance_scale_2: float | None
+    boundary_ratio: float | None
+    flow_shift: float | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Video:
+    """One row of `videos`.
+
+    `attempt` numbers the starts and only grows: it fences writes and names files. `tries` counts those that
+    use up the limit: a start that we ended ourselves, at a shutdown, is given back.
+    """
+
+    id: str
+    model: str
+    queue: str
+    request: VideoRequest
+    state: VideoState
+    phase: str | None
+    step: int
+    steps: int
+    attempt: int
+    tries: int
+    engine_id: str | None
+    run_id: str | None
+    queue_job_id: int | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    cancel_requested_at: datetime | None
+    deleted_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    video_file: str | None
+    thumbnail_file: str | None
+    bytes: int | None
+    facts: dict[str, Any] | None
+
+    @property
+    def progress(self) -> int:
+        """Percent of denoising steps finished, 0..99 until the file is published, then 100."""
+        if self.state is VideoState.COMPLETED:
+            return 100
+        return min(99, 100 * self.step // self.steps) if self.steps else 0
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Video:
+        """Build from a row of `SELECT {COLUMNS}`."""
+        return cls(
+            **{
+                **row,
+                "state": VideoState(row["state"]),
+                "request": msgspec.convert(row["request"], VideoRequest),
+            }
+        )
+
+
+#: The columns of `Video`, for SELECT and RETURNING.
+COLUMNS = ", ".join(Video.__dataclass_fields__)
+
+
+def new_id() -> str:
+    """A fresh video id."""
+    return f"video_{uuid4().hex}"

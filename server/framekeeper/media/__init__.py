@@ -1,0 +1,1 @@
+"""From frames to files: inspection, encoding, storage."""

@@ -1,0 +1,1 @@
+"""Profiles: schema, rules, and what a profile means for a process."""

@@ -1,0 +1,103 @@
+"""Settings of the gateway and the supervisor, from the environment (`FRAMEKEEPER_…`).
+
+They are validated whole: `load()` raises one SettingsError that names every wrong variable, its value, the
+reason and what to set.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "FRAMEKEEPER_"
+
+
+class SettingsError(Exception):
+    """One or more settings are wrong; the message has one line for each."""
+
+
+class Settings(BaseSettings):
+    """All settings, with defaults for one machine. The field's description is its documentation."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address the gateway listens on.")
+    port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
+    gateway_processes: int = Field(2, ge=1, le=64, description="Gateway worker processes.")
+    supervisor_host: str = Field("127.0.0.1", description="Address of the supervisor's own port.")
+    supervisor_port: int = Field(
+        8001, ge=1, le=65535, description="Port of the supervisor: live, startup, metrics."
+    )
+    database_url: str = Field(
+        "", description="PostgreSQL connection URL; `framekeeper run` starts an embedded server and sets it."
+    )
+    var: Path = Field(Path("var"), description="Directory for all state that is not set elsewhere.")
+    media: Path | None = Field(None, description="Directory of finished videos; default: media under `var`.")
+    profile: str = Field("cpu-tiny", description="Name of a file in the profile directory, or a path to one.")
+    profiles: Path = Field(Path("configs/profiles"), description="Directory of profiles.")
+    model: str | None = Field(None, description="Model directory, overriding the profile's.")
+    runtimes: Path = Field(Path(".runtimes"), description="Directory of installed runtimes.")
+    engine_python: Path | None = Field(
+        None, description="Python of the engine's environment; default: bin/python of the profile's runtime."
+    )
+    engine_groups: int = Field(1, ge=1, le=64, description="Device groups (engines) this supervisor runs.")
+    host_id: str = Field(
+        default_factory=socket.gethostname, description="Stable name of this host among the supervisors."
+    )
+    max_attempts: int = Field(3, ge=1, le=20, description="How often a job may be started before it fails.")
+    drain_seconds: float = Field(
+        30.0, ge=0, description="On shutdown, how long running jobs may finish before they are queued again."
+    )
+    stale_seconds: float = Field(
+        30.0, ge=2, description="An engine silent for so long has lost its jobs to the other supervisors."
+    )
+    min_free_bytes: int = Field(
+        256 * 1024 * 1024, ge=0, description="Free space in `media` under which jobs are refused (507)."
+    )
+    log_format: Literal["auto", "human", "json"] = Field(
+        "auto", description="`auto` is human in a terminal and JSON otherwise."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_prompts: bool = Field(False, description="Whether prompts may appear in logs.")
+
+    @field_validator("host_id")
+    @classmethod
+    def _host_id_is_a_word(cls, value: str) -> str:
+        if not value or any(c.isspace() or c == "/" for c in value):
+            raise ValueError("must be one word without spaces or slashes")
+        return value
+
+    @property
+    def media_directory(self) -> Path:
+        """Where finished videos lie."""
+        return (self.media or self.var / "media").absolute()
+
+    @property
+    def run_directory(self) -> Path:
+        """Sockets, logs and engine files of this host."""
+        return (self.var / "run").absolute()
+
+    @property
+    def cache_directory(self) -> Path:
+        """Compile caches, one directory per (runtime, card, profile, group) below it."""
+        return (self.var / "cache").absolute()
+
+
+def load() -> Settings:
+    """Read the environment. Raises SettingsError naming every wrong variable."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = []
+        for fault in error.errors():
+            name = PREFIX + str(fault["loc"][0]).upper()
+            value = os.environ.get(name, fault.get("input"))
+            field = Settings.model_fields.get(str(fault["loc"][0]))
+            meaning = f" ({field.description})" if field and field.description else ""
+            lines.append(f"{name}={value!r}: {fault['msg']}.{meaning}")
+        raise SettingsError("\n".join(lines)) from None
