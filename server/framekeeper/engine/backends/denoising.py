@@ -1,0 +1,222 @@
+"""What Framekeeper adds to vllm-omni's diffusion worker, in the process where the denoising loop runs.
+
+vllm-omni puts a `worker_extension_cls` before its own worker in the method resolution order, so the class
+below overrides and calls super(). It wraps methods of the loaded pipeline *instance*; no file and no class
+of vllm-omni is changed. Written against `Wan22Pipeline` of 0.30.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+from framekeeper.engine.backends.report_socket import (
+    PATH_VARIABLE,
+    EndReport,
+    PhaseReport,
+    Sender,
+    StepReport,
+)
+
+
+class ObservedWorker:
+    """Worker extension: reports every step from rank 0, cancels between steps, refuses wrong requests."""
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load as upstream does, then wrap what the loop calls. Runs inside the worker's constructor."""
+        super().load_model(*args, **kwargs)  # type: ignore[misc]
+        path = os.environ.get(PATH_VARIABLE)
+        sender = Sender(path) if path and self.rank == 0 else None  # type: ignore[attr-defined]
+        pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
+        self._observer = Observer(pipeline, sender)
+        self._loaded_boundary = pipeline.boundary_ratio
+
+    def execute_model(self, req: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run one request; upstream's `DiffusionOutput`. A wrong request becomes one with status 400.
+
+        Upstream's executors turn any exception into a bare message, so what kind it was has to be put into
+        the output here.
+        """
+        from vllm_omni.diffusion.data import DiffusionOutput
+        from vllm_omni.errors import OmniClientError
+
+        pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
+        self._observer.begin(req.request_id, reporting=not req.is_dummy_run())
+        try:
+            refuse_wrong(pipeline, req)
+            # Upstream prefers the boundary it was started with to the request's.
+            wanted = req.sampling_params.boundary_ratio
+            pipeline.boundary_ratio = self._loaded_boundary if wanted is None else wanted
+            return super().execute_model(req, *args, **kwargs)  # type: ignore[misc]
+        except OmniClientError as error:
+            return DiffusionOutput.from_exception(error)
+        finally:
+            self._observer.end()
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `Loaded`: device name, bytes its allocator holds, number of experts."""
+        from vllm_omni.platforms import current_omni_platform
+
+        pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
+        return {
+            "device_name": str(current_omni_platform.get_device_name()),
+            "memory_bytes": int(current_omni_platform.memory_reserved()),
+            "experts": sum(part is not None for part in (pipeline.transformer, pipeline.transformer_2)),
+        }
+
+
+def refuse_wrong(pipeline: Any, request: Any) -> None:
+    """Raise OmniClientError, with the field as its type, for what this model cannot make.
+
+    Upstream rounds sizes and frame counts down in silence; a video of another shape than the one that was
+    accepted is not what its owner asked for.
+    """
+    from vllm_omni.errors import OmniClientError
+
+    params = request.sampling_params
+    multiple = pipeline.vae_scale_factor_spatial * pipeline.transformer_config.patch_size[1]
+    group = pipeline.vae_scale_factor_temporal
+    text = request.prompt if isinstance(request.prompt, str) else request.prompt.get("prompt")
+    faults = {
+        "prompt": None if text and text.strip() else "the prompt is empty",
+        "width": params.width % multiple and f"width {params.width} is not a multiple of {multiple}",
+        "height": params.height % multiple and f"height {params.height} is not a multiple of {multiple}",
+        "num_frames": (params.num_frames - 1) % group
+        and not request.is_dummy_run()
+        and f"num_frames {params.num_frames} is not a multiple of {group} plus 1",
+        "num_inference_steps": params.num_inference_steps < 1 and "num_inference_steps must be at least 1",
+    }
+    for field, message in faults.items():
+        if message:
+            raise OmniClientError(str(message), error_type=field)
+
+
+class Observer:
+    """Wraps one pipeline's methods and turns what they do into reports; `sender` is None off rank 0."""
+
+    def __init__(self, pipeline: Any, sender: Sender | None) -> None:
+        self._pipeline = pipeline
+        self._sender = sender
+        self.begin("", reporting=False)
+        # The runner opens upstream's cancellation scope only for pipelines that say this.
+        pipeline.supports_request_cancellation = True
+        # A bar per video on stderr drowns the messages that diagnosis reads there.
+        pipeline.set_progress_bar_config(disable=True)
+        for name in ("encode_prompt", "diffuse", "record_denoise_step", "predict_noise", "check_inputs"):
+            original = getattr(pipeline, name)
+            wrapped = functools.wraps(original)(functools.partial(getattr(self, f"_{name}"), original))
+            setattr(pipeline, name, wrapped)
+
+    def begin(self, request: str, *, reporting: bool) -> None:
+        """A request starts; without `reporting` (upstream's dummy run) nothing is sent."""
+        self._request = request
+        self._reporting = reporting and self._sender is not None
+        self._steps = self._step = 0
+        self._expert: int | None = None
+        self._expert_steps: dict[int, int] = {}
+        self._seconds: dict[str, float] = {}
+        self._phase: str | None = None
+        self._since = self._phase_since = time.monotonic()
+
+    def end(self) -> None:
+        """The request is over: finished, cancelled, refused or failed."""
+        from vllm_omni.platforms import current_omni_platform
+
+        if not self._reporting:
+            return
+        self._close_phase()
+        self._send(
+            EndReport(
+                request=self._request,
+                step=self._step,
+                seconds=self._seconds,
+                expert_steps=self._expert_steps,
+                peak_memory_bytes=int(current_omni_platform.max_memory_reserved() or 0),
+            )
+        )
+
+    def _send(self, report: PhaseReport | StepReport | EndReport) -> None:
+        if self._reporting and self._sender is not None:
+            self._sender.send(report)
+
+    def _enter(self, phase: str) -> None:
+        """Begin a phase; the one before it ends here, so queued device work is waited for first."""
+        from vllm_omni.platforms import current_omni_platform
+
+        if self._reporting:
+            current_omni_platform.synchronize()
+        self._close_phase()
+        self._phase = phase
+        self._send(PhaseReport(request=self._request, name=phase))
+
+    def _close_phase(self) -> None:
+        now = time.monotonic()
+        if self._phase is not None:
+            self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._phase_since
+        self._phase, self._phase_since = None, now
+
+    def _report_step(self, step: int) -> None:
+        from vllm_omni.platforms import current_omni_platform
+
+        if self._expert is not None and step > self._step:
+            self._expert_steps[self._expert] = self._expert_steps.get(self._expert, 0) + 1
+        self._step = step
+        now = time.monotonic()
+        self._send(
+            StepReport(
+                request=self._request,
+                step=step,
+                steps=self._steps,
+                seconds=now - self._since,
+                memory_bytes=int(current_omni_platform.memory_reserved()),
+                expert=self._expert,
+            )
+        )
+        self._since = now
+
+    # Stand-ins for the pipeline's methods; `original` is the bound method of the pipeline.
+
+    def _encode_prompt(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._enter("text_encoding")
+        return original(*args, **kwargs)
+
+    def _diffuse(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        from vllm_omni.platforms import current_omni_platform
+
+        timesteps = kwargs["timesteps"] if "timesteps" in kwargs else args[1]
+        self._steps = len(timesteps)
+        self._enter("denoising")
+        latents = original(*args, **kwargs)
+        if self._reporting:
+            current_omni_platform.synchronize()  # so that the last step is finished, as reported
+        self._report_step(self._steps)
+        self._enter("decoding")
+        return latents
+
+    def _record_denoise_step(self, original: Any, step: int, *args: Any, **kwargs: Any) -> None:
+        """Before step `step`. The original reads the timestep's value from the device, which waits for all
+        that was queued before: the step that is reported finished is finished.
+        """
+        from vllm_omni.diffusion.cancellation import check_request_cancellation
+
+        original(step, *args, **kwargs)
+        self._report_step(step)
+        self._expert = None
+        # On every rank: with several it is a collective decision, so that none waits in the next step.
+        check_request_cancellation(synchronize=True)
+
+    def _predict_noise(self, original: Any, *args: Any, current_model: Any = None, **kwargs: Any) -> Any:
+        second = current_model is not None and current_model is self._pipeline.transformer_2
+        self._expert = 1 if second else 0
+        return original(*args, current_model=current_model, **kwargs)
+
+    def _check_inputs(self, original: Any, *args: Any, **kwargs: Any) -> None:
+        """Upstream raises a plain ValueError here, which would look like a failure of the engine."""
+        from vllm_omni.errors import OmniClientError
+
+        try:
+            original(*args, **kwargs)
+        except ValueError as error:
+            raise OmniClientError(str(error)) from error
