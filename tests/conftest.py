@@ -1,0 +1,73 @@
+"""What all tests share: a real PostgreSQL, and a fresh, migrated database on it for each test."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from framekeeper.database import embedded
+
+_numbers = itertools.count(1)
+
+
+class Cluster(NamedTuple):
+    """A running PostgreSQL: its data directory, and the URL of its maintenance database."""
+
+    directory: Path
+    url: str
+
+    def url_of(self, database: str) -> str:
+        return embedded.database_url(self.directory, database)
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[Cluster]:
+    """One server for the whole run. It dies with pytest, even after kill -9."""
+    # Not pytest's own temporary directory: that is 0700, and root's PostgreSQL runs as another account.
+    home = Path(tempfile.mkdtemp(prefix="framekeeper-tests-"))
+    home.chmod(0o711)
+    directory = home / "postgres"
+    try:
+        with embedded.embedded_postgres(directory, throwaway=True):
+            yield Cluster(directory, embedded.database_url(directory, "postgres"))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_cluster: Cluster) -> str:
+    """The name of a migrated, empty database that others are copied from."""
+    from framekeeper.database.migrate import migrate
+
+    name = "framekeeper_template"
+    with psycopg.connect(postgres_cluster.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    migrate(postgres_cluster.url_of(name))
+    return name
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_cluster: Cluster) -> Iterator[str]:
+    """URL of a fresh database without any schema."""
+    yield from _database(postgres_cluster, "template0")
+
+
+@pytest.fixture
+def postgres_url(postgres_cluster: Cluster, postgres_template: str) -> Iterator[str]:
+    """URL of a fresh database with this version's schema."""
+    yield from _database(postgres_cluster, postgres_template)
+
+
+def _database(cluster: Cluster, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
+        yield cluster.url_of(name)
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
