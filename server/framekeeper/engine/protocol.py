@@ -29,7 +29,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of all messages: immutable, tagged with the class name."""
 
 
-class Load(Message):
+class Load(Message, frozen=True):
     """Parent: load the model. `options` are the backend's own, resolved from the profile (see launch.py)."""
 
     backend: str
@@ -37,7 +37,7 @@ class Load(Message):
     options: dict[str, Any]
 
 
-class Generate(Message):
+class Generate(Message, frozen=True):
     """Parent: make one video. All values are resolved; the worker adds no default.
 
     `directory` is created by the worker; files in it are named by `attempt`.
@@ -60,25 +60,25 @@ class Generate(Message):
     directory: str
 
 
-class WarmUp(Message):
+class WarmUp(Message, frozen=True):
     """Parent: prove that a real job works. Answered by `Ready` or `Failed`; its files are removed."""
 
     request: Generate
     experts: int
 
 
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """Parent: stop the job before its next denoising step. Answered by `Cancelled`, or `Done` if too late."""
 
     job: str
     attempt: int
 
 
-class Shutdown(Message):
+class Shutdown(Message, frozen=True):
     """Parent: finish nothing, release the devices, exit 0."""
 
 
-class Phase(Message):
+class Phase(Message, frozen=True):
     """Child: what is being done now; `job` is None outside a job."""
 
     name: PhaseName
@@ -86,13 +86,13 @@ class Phase(Message):
     attempt: int = 0
 
 
-class Loaded(Message):
+class Loaded(Message, frozen=True):
     """Child: weights are on the device and the backend's own dummy run passed."""
 
     facts: dict[str, Any]
 
 
-class Step(Message):
+class Step(Message, frozen=True):
     """Child: `step` of `steps` denoising steps are finished (0 = the first one begins).
 
     `seconds` is the time since the previous report, `memory_bytes` what this device's allocator holds
@@ -108,7 +108,7 @@ class Step(Message):
     expert: int | None = None
 
 
-class Done(Message):
+class Done(Message, frozen=True):
     """Child: the files are complete and on disk. File names are relative to the job's directory."""
 
     job: str
@@ -119,13 +119,13 @@ class Done(Message):
     facts: dict[str, Any]
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """Child: the warm-up video was made, decoded and inspected."""
 
     facts: dict[str, Any]
 
 
-class Cancelled(Message):
+class Cancelled(Message, frozen=True):
     """Child: the job stopped before step `step`; the engine takes the next one."""
 
     job: str
@@ -133,7 +133,7 @@ class Cancelled(Message):
     step: int
 
 
-class Refused(Message):
+class Refused(Message, frozen=True):
     """Child: the request itself is wrong; says nothing about the engine."""
 
     job: str
@@ -142,7 +142,7 @@ class Refused(Message):
     param: str | None = None
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """Child: loading, warm-up or a job failed. `healthy` says whether the worker thinks it can go on.
 
     `kind` is `engine` (the process is suspect), `frames` (output not finite, constant or black) or

@@ -16,18 +16,11 @@ from framekeeper.jobs.video import COLUMNS, Video
 INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
 
 
-async def settle_lost(
-    database: Database,
-    *,
-    max_attempts: int,
-    stale_seconds: float,
-    host: str | None = None,
-    run_id: str | None = None,
-) -> list[Video]:
+async def settle_lost(database: Database, *, max_attempts: int, stale_seconds: float) -> list[Video]:
     """Queue again (or fail) every job in progress whose run is over; return what they became.
 
-    With `host` and `run_id`, also those of earlier runs on this host, at once: their supervisor was this
-    one's predecessor and is gone.
+    A supervisor that was killed and started again has registered its engines under a new run, so that its
+    predecessor's jobs are found at once; those of a host that stays away, after `stale_seconds`.
     """
     rows = await database.fetch_all(
         f"""

@@ -12,6 +12,8 @@ import os
 import time
 from typing import Any
 
+from framekeeper.engine.backends.blocking_prefetch import make_blocking
+from framekeeper.engine.backends.omni_arguments import PREFETCH_KEY
 from framekeeper.engine.backends.report_socket import (
     PATH_VARIABLE,
     EndReport,
@@ -30,6 +32,8 @@ class ObservedWorker:
         path = os.environ.get(PATH_VARIABLE)
         sender = Sender(path) if path and self.rank == 0 else None  # type: ignore[attr-defined]
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
+        if self.od_config.additional_config.get(PREFETCH_KEY) == "sync":  # type: ignore[attr-defined]
+            make_blocking(pipeline)
         self._observer = Observer(pipeline, sender)
         self._loaded_boundary = pipeline.boundary_ratio
 

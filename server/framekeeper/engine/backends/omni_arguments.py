@@ -10,6 +10,9 @@ from typing import Any
 
 WORKER_EXTENSION = "framekeeper.engine.backends.denoising.ObservedWorker"
 
+PREFETCH_KEY = "framekeeper_offload_prefetch"
+"""Key of `additional_config`, the mapping that vllm-omni carries to its workers without reading it."""
+
 DEFAULTS: dict[str, Any] = {
     "executor": "in_process",
     "dtype": "bfloat16",
@@ -46,7 +49,10 @@ PARALLEL = {
     "pipeline": "pipeline_parallel_size",
     "cfg": "cfg_parallel_size",
     "vae": "vae_patch_parallel_size",
+    "hsdp": "hsdp_shard_size",
 }
+"""Degrees by upstream's names. `hsdp` shards weights over ranks that the other degrees already use, or, with
+none of them, over ranks of its own; `vae` uses ranks of the group again."""
 
 _CACHES = {"none": "none", "teacache": "tea_cache", "cache_dit": "cache_dit"}
 
@@ -76,7 +82,8 @@ def engine_arguments(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """
     whole = complete(options)
     parallel = {name: int(whole["parallel"].get(name, 1)) for name in PARALLEL}
-    used = prod(size for name, size in parallel.items() if name != "vae")
+    used = prod(size for name, size in parallel.items() if name not in {"vae", "hsdp"})
+    used = max(used, parallel["hsdp"])
     if used != whole["devices"]:
         raise ValueError(f"parallel degrees make {used} ranks, devices is {whole['devices']}; make them equal")
     if whole["executor"] == "in_process" and whole["devices"] != 1:
@@ -91,14 +98,13 @@ def engine_arguments(model: str, options: dict[str, Any]) -> dict[str, Any]:
         "enable_cpu_offload": whole["offload"] == "model",
         "enable_layerwise_offload": whole["offload"] == "layerwise",
         "pin_cpu_memory": whole["offload_pin_memory"],
-        "parallel_config": {PARALLEL[name]: size for name, size in parallel.items()},
+        "parallel_config": _parallel_config(parallel),
         "cache_backend": _CACHES[whole["cache"]],
         "vae_use_tiling": bool(whole["vae"].get("tiling", False)),
         "vae_use_slicing": bool(whole["vae"].get("slicing", False)),
         "boundary_ratio": whole["boundary_ratio"],
         "flow_shift": whole["flow_shift"],
-        # The worker extension reads it; vllm-omni keeps this mapping for extensions and ignores it.
-        "additional_config": {"framekeeper_offload_prefetch": whole["offload_prefetch"]},
+        "additional_config": {PREFETCH_KEY: whole["offload_prefetch"]},
     }
     if whole["compile"] != "off":
         arguments["diffusion_compile_granularity"] = whole["compile"]
@@ -107,6 +113,13 @@ def engine_arguments(model: str, options: dict[str, Any]) -> dict[str, Any]:
     if whole["quantization"] not in {None, "none"}:
         arguments["quantization_config"] = whole["quantization"]
     return arguments
+
+
+def _parallel_config(parallel: dict[str, int]) -> dict[str, Any]:
+    config: dict[str, Any] = {PARALLEL[name]: size for name, size in parallel.items() if name != "hsdp"}
+    if parallel["hsdp"] > 1:
+        config |= {"use_hsdp": True, PARALLEL["hsdp"]: parallel["hsdp"]}
+    return config
 
 
 def _refuse_unknown(where: str, names: set[str]) -> None:

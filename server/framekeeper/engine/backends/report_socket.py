@@ -8,6 +8,7 @@ gone gets an error at once instead of a signal.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import socket
 import tempfile
@@ -92,8 +93,11 @@ class Receiver:
 
     def _read(self) -> None:
         while raw := self._socket.recv(65536):
-            with contextlib.suppress(msgspec.MsgspecError):
+            try:
                 self._handle(_decode(raw))
+            except Exception:
+                # The thread must live: without it the queue fills up and every step waits for SEND_SECONDS.
+                logging.getLogger(__name__).exception("a progress report was dropped")
 
     def close(self) -> None:
         """Stop the thread and remove the directory; harmless when repeated."""

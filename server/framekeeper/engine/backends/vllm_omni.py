@@ -50,7 +50,7 @@ class _Running:
         self.ended = threading.Event()
 
 
-class VllmOmni:
+class VllmOmniBackend:
     """Implements `backend.Backend`; see there for the meaning and the errors of each method."""
 
     def __init__(self) -> None:
@@ -83,8 +83,10 @@ class VllmOmni:
         self._engine.run_startup_warmup()
         self._runner = asyncio.Runner()
         finished = time.monotonic()
+        device_facts = self._engine.collective_rpc("describe", unique_reply_rank=0)
         return {
-            **self._engine.collective_rpc("describe", unique_reply_rank=0),
+            # By name: the multiprocess executor adds a key of its own to a mapping that it returns.
+            **{name: device_facts[name] for name in ("device_name", "memory_bytes", "experts")},
             "versions": {name: metadata.version(name) for name in ("torch", "vllm", "vllm-omni")},
             "devices": devices,
             "import_seconds": round(imported - began, 3),

@@ -1,0 +1,269 @@
+"""One attempt at one job on one worker: from the first message to the settled row."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from framekeeper import metrics
+from framekeeper.database.pool import Database
+from framekeeper.engine import protocol
+from framekeeper.engine.exit import Exit
+from framekeeper.engine.link import Link
+from framekeeper.errors import (
+    DatabaseUnavailable,
+    EngineFailed,
+    FramekeeperError,
+    FramesInvalid,
+    RequestRefusedByEngine,
+    StorageFailed,
+)
+from framekeeper.jobs import settle
+from framekeeper.jobs.video import Video, VideoState
+from framekeeper.media.store import MediaStore
+from framekeeper.profiles.schema import Deadlines
+
+log = structlog.get_logger()
+Result = TypeVar("Result")
+
+#: Least seconds between two progress writes of one job.
+REPORT_SECONDS = 0.1
+#: A job whose file could not be written waits this long before its next attempt.
+STORAGE_SECONDS = 15.0
+#: A worker that was asked to stop a job answers before its next step; a step has its own deadline.
+UNAVAILABLE_SECONDS = (0.5, 1, 2, 5)
+
+
+async def persist(write: Callable[[], Awaitable[Result]]) -> Result:
+    """Repeat a database write until the database is back: an outage must not lose what happened."""
+    tries = 0
+    while True:
+        try:
+            return await write()
+        except DatabaseUnavailable:
+            delay = UNAVAILABLE_SECONDS[min(tries, len(UNAVAILABLE_SECONDS) - 1)]
+            if tries == 0:
+                log.warning("database away, result kept until it is back")
+            tries += 1
+            await asyncio.sleep(delay)
+
+
+class Attempt:
+    """`follow` runs it; `released` is set when the engine can take the next job."""
+
+    def __init__(
+        self,
+        video: Video,
+        *,
+        link: Link,
+        database: Database,
+        store: MediaStore,
+        deadlines: Deadlines,
+        max_attempts: int,
+    ) -> None:
+        self.video = video
+        self.released = asyncio.Event()
+        self._link = link
+        self._database = database
+        self._store = store
+        self._deadlines = deadlines
+        self._max_attempts = max_attempts
+        self._phase: str = "starting"
+        self._step = 0
+        self._steps = video.steps
+        self._abandoned = False
+        self._stop_sent = False
+        self._changed = asyncio.Event()
+        self._phase_started = self._started = time.monotonic()
+        self._log = log.bind(video=video.id, attempt=video.attempt)
+
+    def stop(self) -> None:
+        """Ask the worker to stop before its next step, because the owner wants it so."""
+        if not self._stop_sent:
+            self._stop_sent = True
+            self._link.send(protocol.Cancel(job=self.video.id, attempt=self.video.attempt))
+
+    def abandon(self) -> None:
+        """Ask the worker to stop because we are shutting down; the job is queued again and loses no try."""
+        self._abandoned = True
+        self.stop()
+
+    async def follow(self) -> None:
+        """Send the job, keep its row up to date, settle it. Raises only when cancelled."""
+        box = self._link.mailbox(self.video.id, self.video.attempt)
+        self._link.send(self._order())
+        reporter = asyncio.create_task(self._report_changes())
+        self._log.info("job started", width=self.video.request.width, height=self.video.request.height)
+        try:
+            while True:
+                message = await self._next(box)
+                if await self._handle(message):
+                    break
+        finally:
+            reporter.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reporter
+            self._link.close(self.video.id, self.video.attempt)
+            self.released.set()
+
+    def _order(self) -> protocol.Generate:
+        request = self.video.request
+        return protocol.Generate(
+            job=self.video.id,
+            attempt=self.video.attempt,
+            directory=str(self._store.directory(self.video.id)),
+            prompt=request.prompt,
+            negative_prompt=request.negative_prompt,
+            width=request.width,
+            height=request.height,
+            num_frames=request.num_frames,
+            fps=request.fps,
+            num_inference_steps=request.num_inference_steps,
+            guidance_scale=request.guidance_scale,
+            guidance_scale_2=request.guidance_scale_2,
+            boundary_ratio=request.boundary_ratio,
+            flow_shift=request.flow_shift,
+            seed=request.seed,
+        )
+
+    async def _next(self, box: asyncio.Queue[protocol.FromChild | Exit]) -> protocol.FromChild | Exit:
+        """The next message; a worker that says nothing for too long is killed, and its Exit comes next."""
+        allowed = (
+            self._deadlines.step_seconds if self._phase == "denoising" else self._deadlines.decode_seconds
+        )
+        left = self._started + self._deadlines.job_seconds - time.monotonic()
+        try:
+            return await asyncio.wait_for(box.get(), max(0.01, min(allowed, left)))
+        except TimeoutError:
+            if left <= allowed:
+                reason = f"the job took longer than deadlines.job_seconds ({self._deadlines.job_seconds:g})"
+            else:
+                reason = f"the engine gave no sign of progress for {allowed:g} s while {self._where()}"
+            self._log.error("deadline missed", reason=reason)
+            self._link.process.kill(reason)
+            return await box.get()
+
+    def _where(self) -> str:
+        if self._phase == "denoising":
+            return f"denoising (step {min(self._step + 1, self._steps)} of {self._steps})"
+        return self._phase.replace("_", " ")
+
+    async def _handle(self, message: protocol.FromChild | Exit) -> bool:
+        """Act on one message; True when the attempt is settled."""
+        match message:
+            case protocol.Phase():
+                now = time.monotonic()
+                metrics.phase_seconds.labels(phase=self._phase).observe(now - self._phase_started)
+                self._phase, self._phase_started = message.name, now
+                self._changed.set()
+                if message.name == "encoding":
+                    self.released.set()
+                return False
+            case protocol.Step():
+                if message.step > self._step:
+                    metrics.step_seconds.observe(message.seconds)
+                self._step, self._steps = message.step, message.steps
+                self._changed.set()
+                return False
+            case protocol.Done():
+                await self._done(message)
+            case protocol.Cancelled():
+                await self._stopped()
+            case protocol.Refused():
+                await self._fail(RequestRefusedByEngine(message.message, param=message.param))
+            case protocol.Failed():
+                await self._failed(message)
+            case Exit():
+                error = EngineFailed(f"While {self._where()}, {message}.")
+                await self._again(error, counts=not self._abandoned)
+            case _:
+                return False
+        return True
+
+    async def _done(self, message: protocol.Done) -> None:
+        facts = message.facts | {"total_seconds": time.monotonic() - self._started}
+        after = await persist(
+            lambda: settle.complete(
+                self._database,
+                self.video,
+                video_file=message.video,
+                thumbnail_file=message.thumbnail,
+                size=message.bytes,
+                facts=facts,
+            )
+        )
+        if after is None or after.state is not VideoState.COMPLETED or after.deleted_at is not None:
+            await self._discard_files()
+        self._count(after)
+
+    async def _stopped(self) -> None:
+        if self._abandoned:
+            await self._again(EngineFailed("The supervisor was shut down."), counts=False)
+            return
+        after = await persist(lambda: settle.cancelled(self._database, self.video))
+        await self._discard_files()
+        self._count(after)
+
+    async def _failed(self, message: protocol.Failed) -> None:
+        self._log.error("job failed in the engine", kind=message.kind, message=message.message)
+        if message.kind == "frames":
+            await self._fail(FramesInvalid(f"The engine made no picture: {message.message}."))
+        elif message.kind == "storage":
+            error = StorageFailed(f"The video could not be written: {message.message}.")
+            await self._again(error, delay_seconds=STORAGE_SECONDS)
+        else:
+            await self._again(EngineFailed(f"While {self._where()}, the engine failed: {message.message}."))
+        if message.kind == "engine" or not message.healthy:
+            self._link.process.kill(f"a job failed: {message.message}")
+
+    async def _fail(self, error: FramekeeperError) -> None:
+        after = await persist(lambda: settle.fail(self._database, self.video, error))
+        await self._discard_files()
+        self._count(after)
+
+    async def _again(self, error: FramekeeperError, *, delay_seconds: float = 0, counts: bool = True) -> None:
+        await self._discard_files()
+        after = await persist(
+            lambda: settle.requeue(
+                self._database,
+                self.video,
+                error,
+                max_attempts=self._max_attempts,
+                delay_seconds=delay_seconds,
+                counts=counts,
+            )
+        )
+        self._count(after)
+
+    async def _discard_files(self) -> None:
+        await asyncio.to_thread(self._store.remove_attempt, self.video.id, self.video.attempt)
+
+    def _count(self, after: Video | None) -> None:
+        """Log and count what the job became; None means that somebody else has settled it."""
+        if after is None:
+            self._log.info("job was settled elsewhere, result dropped")
+            return
+        self._log.info("job settled", state=after.state.value, error=after.error_message)
+        if after.state.final:
+            metrics.videos_finished.labels(state=after.state.value, reason=after.error_code or "").inc()
+
+    async def _report_changes(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                row = await settle.report(
+                    self._database, self.video, phase=self._phase, step=self._step, steps=self._steps
+                )
+            except DatabaseUnavailable:
+                self._changed.set()
+            else:
+                # A lost notification must not lose a cancel; a row that is not ours any more needs no work.
+                if row is None or row.cancel_requested_at is not None:
+                    self.stop()
+            await asyncio.sleep(REPORT_SECONDS)

@@ -1,0 +1,42 @@
+"""What this host is like, read once at the supervisor's start."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from framekeeper.profiles.facts import HostFacts
+from framekeeper.settings import Settings
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def gather(settings: Settings) -> HostFacts:
+    """Facts about the host for profile rules and launches; what cannot be read stays unknown."""
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    shm = Path("/dev/shm")  # noqa: S108
+    return HostFacts(
+        cpu_count=len(os.sched_getaffinity(0)),
+        memory_bytes=_memory(),
+        shm_bytes=shutil.disk_usage(shm).total if shm.is_dir() else None,
+        locked_bytes=None if locked == resource.RLIM_INFINITY else locked,
+        wsl="microsoft" in os.uname().release.lower(),
+        inherited=dict(os.environ),
+        base_directory=Path.cwd(),
+        run_directory=settings.run_directory,
+        cache_directory=settings.cache_directory,
+        temporary_directory=Path(tempfile.gettempdir()),
+    )
+
+
+def _memory() -> int:
+    machine: int = psutil.virtual_memory().total
+    try:
+        return min(machine, int(_CGROUP_LIMIT.read_text()))
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine

@@ -1,0 +1,129 @@
+"""One worker process with everything around it: warden, channel, log, end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections import deque
+from pathlib import Path
+
+from framekeeper.engine.channel import Channel
+from framekeeper.engine.exit import Exit
+from framekeeper.engine.protocol import FromChild, decode_from_child
+
+WARDEN = Path(__file__).with_name("warden.py")
+#: Lines of the engine's output that are kept in memory for the sentence about its end.
+TAIL = 200
+#: How long a group has after its end was ordered; SIGKILL needs milliseconds, a driver's teardown seconds.
+KILL_SECONDS = 20.0
+
+
+class WorkerProcess:
+    """A started worker. Its process group is gone when `wait` returns."""
+
+    def __init__(
+        self, warden: asyncio.subprocess.Process, channel: Channel[FromChild], lifeline: int, log: Path
+    ) -> None:
+        self.channel = channel
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        self._warden = warden
+        self._lifeline: int | None = lifeline
+        self._reason: str | None = None
+        self._reader = asyncio.create_task(self._read_output(log), name="engine output")
+        self._exit = asyncio.create_task(self._wait(), name="engine exit")
+
+    @classmethod
+    async def start(cls, python: Path, environment: dict[str, str], log: Path) -> WorkerProcess:
+        """Start `framekeeper.engine.worker` with exactly this environment.
+
+        Raises OSError when the interpreter cannot be started. `log` is begun anew; the previous start's is
+        kept beside it with the ending `.1`.
+        """
+        ours, theirs = socket.socketpair()
+        read_end, lifeline = os.pipe()
+        fd = theirs.fileno()
+        try:
+            warden = await asyncio.create_subprocess_exec(
+                # -I: nothing of the user's environment; -S: no site-packages, it needs none.
+                sys.executable,
+                "-IS",
+                str(WARDEN),
+                str(read_end),
+                str(python),
+                "-m",
+                "framekeeper.engine.worker",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                limit=1024 * 1024,
+                env={**environment, "FRAMEKEEPER_CHANNEL_FD": str(fd), "FRAMEKEEPER_PASS_FDS": str(fd)},
+                pass_fds=(read_end, fd),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(lifeline)
+            ours.close()
+            raise
+        finally:
+            os.close(read_end)
+            theirs.close()
+        return cls(warden, await Channel.over(ours, decode_from_child), lifeline, log)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the warden, which is also the id of the process group and session."""
+        return self._warden.pid
+
+    def kill(self, reason: str) -> None:
+        """Order the end of the whole group; `wait` tells when it is done. `reason` is what `Exit` says."""
+        if self._lifeline is not None and not self._exit.done():
+            self._reason = self._reason or reason
+        self._drop_lifeline()
+
+    async def wait(self) -> Exit:
+        """Wait for the end of the whole group."""
+        return await asyncio.shield(self._exit)
+
+    def _drop_lifeline(self) -> None:
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    async def _wait(self) -> Exit:
+        code = await self._warden.wait()
+        # A warden that was itself killed leaves the group to us; the worker has its parent-death signal.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._warden.pid, 9)
+        self._drop_lifeline()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._reader), 2)
+        self._reader.cancel()
+        self.channel.close()
+        return Exit.of(code, self._reason)
+
+    async def _read_output(self, log: Path) -> None:
+        _begin_anew(log)
+        assert self._warden.stdout is not None
+        while True:
+            try:
+                line = await self._warden.stdout.readline()
+            except ValueError:  # a line over the limit: its beginning is dropped, the rest goes on
+                continue
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip("\r\n")
+            self.tail.append(text)
+            # A full disk must not stop the engine: its log is the least that can be lost.
+            with contextlib.suppress(OSError), log.open("a") as file:
+                file.write(text + "\n")
+
+
+def _begin_anew(log: Path) -> None:
+    with contextlib.suppress(OSError):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(log.with_name(log.name + ".1"))
+        log.touch()

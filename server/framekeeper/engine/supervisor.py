@@ -1,0 +1,239 @@
+"""The supervisor: one a host. It is the only program that knows about processes, and never imports torch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import uuid4
+
+import procrastinate
+import structlog
+
+from framekeeper.checkpoint import layout
+from framekeeper.database.migrate import migrate
+from framekeeper.database.pool import UNAVAILABLE, Database
+from framekeeper.engine import host, leftovers
+from framekeeper.engine.group import DeviceGroup
+from framekeeper.engine.port import listening
+from framekeeper.errors import DatabaseUnavailable, EngineFailed
+from framekeeper.jobs import reconcile
+from framekeeper.jobs.submit import TASK
+from framekeeper.media.store import MediaStore
+from framekeeper.profiles.faults import ProfileError
+from framekeeper.profiles.launch import Launch, resolve
+from framekeeper.profiles.load import load_profile
+from framekeeper.settings import Settings
+
+log = structlog.get_logger()
+
+#: Seconds an abandoned job's worker has to stop before it is killed.
+ABANDON_SECONDS = 10.0
+#: Seconds between two looks for lost jobs.
+RECONCILE_SECONDS = 5.0
+
+
+class Unusable(Exception):
+    """The configuration cannot work; one line a fault."""
+
+
+def main(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT. Returns 0 after a clean end, 2 for a configuration that cannot work."""
+    try:
+        with _only_one(settings.run_directory):
+            launches, python = prepare(settings)
+            _check_port(settings.supervisor_host, settings.supervisor_port)
+            if killed := leftovers.kill(settings.run_directory):
+                log.warning("ended processes that an earlier run left", pids=killed)
+            asyncio.run(_run(settings, launches, python))
+    except (Unusable, ProfileError) as error:
+        print(error, file=sys.stderr)  # noqa: T201  the one thing a person must see
+        return 2
+    return 0
+
+
+def prepare(settings: Settings) -> tuple[list[Launch], Path]:
+    """What will be started, checked as far as possible before anything is. Raises Unusable, ProfileError."""
+    if not settings.database_url:
+        raise Unusable(
+            "FRAMEKEEPER_DATABASE_URL is not set: a supervisor needs PostgreSQL. Set it to a URL such as "
+            "postgresql://user@host/framekeeper, or use `framekeeper run`, which brings its own."
+        )
+    facts = host.gather(settings)
+    profile = load_profile(settings.profile, settings.profiles, facts)
+    if settings.model:
+        profile = profile.model_copy(update={"model": settings.model})
+    groups = settings.engine_groups
+    launches = [resolve(profile, facts, group=index, groups=groups) for index in range(groups)]
+    python = settings.engine_python or settings.runtimes / profile.runtime / "bin" / "python"
+    faults = [f"model: {fault}" for fault in layout.faults(Path(launches[0].model))]
+    if not os.access(python, os.X_OK):
+        target = settings.runtimes / profile.runtime
+        faults.append(
+            f"runtime {profile.runtime}: {python} is not there; install it with "
+            f"`python docker/runtimes/install.py {profile.runtime} --into {target}`, "
+            "or set FRAMEKEEPER_ENGINE_PYTHON"
+        )
+    if faults:
+        raise Unusable("\n".join(faults))
+    return launches, python.absolute()
+
+
+@contextlib.contextmanager
+def _only_one(run_directory: Path) -> Iterator[None]:
+    """Hold the run directory. Raises Unusable when another supervisor has it, or it cannot be made."""
+    try:
+        run_directory.mkdir(parents=True, exist_ok=True)
+        lock = (run_directory / "supervisor.lock").open("a+")
+    except OSError as error:
+        raise Unusable(f"FRAMEKEEPER_VAR: {run_directory} cannot be used ({error.strerror})") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise Unusable(
+                f"another supervisor (pid {holder}) runs in {run_directory}; stop it, or set FRAMEKEEPER_VAR"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _check_port(address: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise Unusable(
+                f"FRAMEKEEPER_SUPERVISOR_PORT={port}: {address}:{port} cannot be listened on "
+                f"({error.strerror}); set another port"
+            ) from None
+
+
+async def _run(settings: Settings, launches: Sequence[Launch], python: Path) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stopping.set)
+    database = Database(settings.database_url, size=4 + 2 * len(launches), name="framekeeper-supervisor")
+    _register_task(database)
+    run_id = uuid4().hex
+    store = MediaStore(settings.media_directory)
+    groups = [
+        DeviceGroup(
+            settings=settings, database=database, launch=launch, python=python, run_id=run_id, store=store
+        )
+        for launch in launches
+    ]
+    async with listening(groups, settings.supervisor_host, settings.supervisor_port):
+        working = asyncio.create_task(_work(settings, database, groups), name="groups")
+        replaced = [asyncio.create_task(group.replaced.wait()) for group in groups]
+        stop = asyncio.create_task(stopping.wait())
+        await asyncio.wait({working, stop, *replaced}, return_when=asyncio.FIRST_COMPLETED)
+        if any(task.done() for task in replaced):
+            log.error("another supervisor has taken this host's name", host_id=settings.host_id)
+        for task in (stop, *replaced):
+            task.cancel()
+        await _stop(settings, groups, working)
+    await database.close()
+
+
+async def _work(settings: Settings, database: Database, groups: Sequence[DeviceGroup]) -> None:
+    await _open(settings, database)
+    for group in groups:
+        await group.register()
+    upkeep = [asyncio.create_task(_reconcile(settings, database), name="reconcile")]
+    upkeep += [asyncio.create_task(group.publish_changes(settings.stale_seconds / 6)) for group in groups]
+    try:
+        await asyncio.gather(*(group.run() for group in groups))
+        for group in groups:
+            with contextlib.suppress(DatabaseUnavailable):
+                await group.publish()
+    finally:
+        for task in upkeep:
+            task.cancel()
+        await asyncio.gather(*upkeep, return_exceptions=True)
+
+
+async def _open(settings: Settings, database: Database) -> None:
+    """Migrate and connect, for as long as it takes: a database may come up after us."""
+    delay = 0.5
+    while True:
+        try:
+            await asyncio.to_thread(migrate, settings.database_url)
+            break
+        except UNAVAILABLE as error:
+            log.warning(
+                "waiting for the database", error=str(error).strip().splitlines()[0], next_try_in=delay
+            )
+            await asyncio.sleep(delay)
+            delay = min(10.0, delay * 2)
+    await database.open()
+
+
+async def _stop(settings: Settings, groups: Sequence[DeviceGroup], working: asyncio.Task[None]) -> None:
+    """Let running jobs end, then queue them again, then kill; each with a bound."""
+    log.info("stopping", drain_seconds=settings.drain_seconds)
+    for group in groups:
+        group.stop()
+    for act, seconds in (
+        (lambda _: None, settings.drain_seconds),
+        (DeviceGroup.abandon, ABANDON_SECONDS),
+        (DeviceGroup.kill, ABANDON_SECONDS),
+    ):
+        for group in groups:
+            act(group)
+        await asyncio.wait({working}, timeout=seconds)
+        if working.done():
+            break
+    if not working.done():  # the database is away: the next run finds the rows as they are
+        working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    if working.done() and not working.cancelled() and working.exception() is not None:
+        raise working.exception()  # type: ignore[misc]  # it is not None
+
+
+async def _reconcile(settings: Settings, database: Database) -> None:
+    """Look for lost jobs and forgotten wake-ups, for ever.
+
+    After an outage of the database every heartbeat is old. Others get as long to beat again as they have to
+    stay silent before their jobs are taken.
+    """
+    reachable_since = time.monotonic()
+    while True:
+        patience = settings.stale_seconds
+        if time.monotonic() - reachable_since < settings.stale_seconds:
+            patience = 10 * 365 * 86400.0
+        try:
+            for video in await reconcile.settle_lost(
+                database, max_attempts=settings.max_attempts, stale_seconds=patience
+            ):
+                log.warning("lost job settled", video=video.id, state=video.state.value)
+            if woken := await reconcile.wake_forgotten(database):
+                log.warning("queued jobs without a wake-up were given one", jobs=woken)
+        except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):
+            reachable_since = time.monotonic()
+        await asyncio.sleep(RECONCILE_SECONDS)
+
+
+def _register_task(database: Database) -> None:
+    @database.queue.task(  # type: ignore[untyped-decorator]  # procrastinate is not followed, see pyproject
+        name=TASK,
+        pass_context=True,
+        retry=procrastinate.RetryStrategy(wait=1, retry_exceptions={EngineFailed, DatabaseUnavailable}),
+    )
+    async def generate(context: procrastinate.JobContext, video_id: str) -> None:
+        group: DeviceGroup = context.additional_context["group"]
+        await group.make(video_id)

@@ -1,0 +1,308 @@
+"""Whether a request can be made by an engine, decided before anything is queued.
+
+Pure: fields of a request and the registered engines in, the resolved request out, or one error that names
+every fault. What is admitted here reaches only engines that can do it (see shape.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from framekeeper.errors import InvalidRequest, ModelNotFound, NoEngine
+from framekeeper.jobs.engines import Engine, EngineState
+from framekeeper.jobs.fields import Fields, shown
+from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN
+from framekeeper.jobs.video import VideoRequest
+
+#: Longest prompt. The encoder cuts at 512 tokens anyway; this bounds what is stored.
+MAX_PROMPT = 10_000
+#: The rotary embedding of Wan covers 1024 patches an axis
+#: (https://huggingface.co/docs/diffusers/api/models/wan_transformer_3d, rope_max_seq_len).
+MAX_SIDE = 1024 * PIXELS_PER_TOKEN
+MAX_FPS = 60
+MAX_GUIDANCE = 30
+MAX_FLOW_SHIFT = 100
+MAX_SEED = 2**63 - 1
+#: Longest a video could be asked for; what is made is bounded by the frames that the engine admits.
+MAX_SECONDS = 3600
+#: Seeds that we draw fit into what every client language holds exactly.
+DRAWN_SEEDS = 2**32
+
+KNOWN = (
+    "model", "prompt", "negative_prompt", "size", "width", "height", "seconds", "num_frames", "fps",
+    "num_inference_steps", "guidance_scale", "guidance_scale_2", "boundary_ratio", "flow_shift", "seed",
+    "input_reference",
+)  # fmt: skip
+
+SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest jobs of one engine."""
+
+    area: int
+    size: str
+    num_frames: int
+    steps: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> Limits:
+        """Those that an engine registered."""
+        width, height = _parse_size(engine.admits["size"])
+        return cls(
+            area=width * height,
+            size=engine.admits["size"],
+            num_frames=engine.admits["num_frames"],
+            steps=engine.admits["num_inference_steps"],
+        )
+
+    def admit(self, width: int, height: int, num_frames: int, steps: int) -> bool:
+        """Whether that engine can make this."""
+        return width * height <= self.area and num_frames <= self.num_frames and steps <= self.steps
+
+
+def resolve(
+    fields: Mapping[str, Any],
+    engines: Sequence[Engine],
+    *,
+    draw_seed: Callable[[], int] = lambda: secrets.randbelow(DRAWN_SEEDS),
+) -> tuple[str, VideoRequest]:
+    """The model and the request with every default filled in.
+
+    Raises InvalidRequest with all faults at once, ModelNotFound, or NoEngine.
+    """
+    read = Fields(fields)
+    model, serving = _choose_model(read, engines)
+    limits = [Limits.of(engine) for engine in serving]
+    defaults = _representative(serving).defaults
+
+    prompt = _read_prompt(read)
+    negative = read.text("negative_prompt", longest=MAX_PROMPT)
+    width, height = _read_size(read, defaults, limits)
+    fps = _or_default(read.integer("fps", 1, MAX_FPS), defaults.get("fps"))
+    num_frames = _read_frames(read, defaults, limits, None if read.faulty("fps") else fps)
+    steps = _read_steps(read, defaults, limits)
+    guidance = read.number("guidance_scale", 0, MAX_GUIDANCE)
+    guidance_2 = read.number("guidance_scale_2", 0, MAX_GUIDANCE)
+    boundary = read.number("boundary_ratio", 0, 1)
+    flow_shift = read.number("flow_shift", 0, MAX_FLOW_SHIFT, above=True)
+    seed = read.integer("seed", 0, MAX_SEED)
+    _refuse_other_fields(read)
+    if not read.faults:
+        _check_together(read, limits, (width, height, num_frames, steps))
+    read.raise_faults()
+
+    return model, VideoRequest(
+        prompt=prompt,
+        negative_prompt=_or_default(negative, defaults.get("negative_prompt")),
+        width=width,
+        height=height,
+        num_frames=num_frames,
+        fps=fps,
+        num_inference_steps=steps,
+        guidance_scale=_or_default(guidance, defaults["guidance_scale"]),
+        guidance_scale_2=_or_default(guidance_2, defaults.get("guidance_scale_2")),
+        boundary_ratio=_or_default(boundary, defaults.get("boundary_ratio")),
+        flow_shift=_or_default(flow_shift, defaults.get("flow_shift")),
+        seed=draw_seed() if seed is None else seed,
+    )
+
+
+def _or_default(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _parse_size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    return int(width), int(height)
+
+
+def _choose_model(read: Fields, engines: Sequence[Engine]) -> tuple[str, list[Engine]]:
+    models = sorted({engine.model for engine in engines})
+    if not models:
+        raise NoEngine(retry_after=10)
+    choices = ", ".join(models)
+    wanted = read.values.get("model")
+    if wanted is None:
+        if len(models) > 1:
+            raise InvalidRequest(
+                f"model is missing and several are served: set one of {choices}.", param="model"
+            )
+        wanted = models[0]
+    elif not isinstance(wanted, str):
+        raise InvalidRequest(f"model={shown(wanted)} is not text: set one of {choices}.", param="model")
+    serving = [engine for engine in engines if engine.model == wanted]
+    if not serving:
+        raise ModelNotFound(f"model={shown(wanted)} is not served here: set one of {choices}.", param="model")
+    return wanted, serving
+
+
+def _representative(serving: Sequence[Engine]) -> Engine:
+    """The engine whose defaults hold: always the same one while the same engines run."""
+    return min(serving, key=lambda engine: (engine.state is EngineState.STOPPED, engine.id))
+
+
+def _read_prompt(read: Fields) -> str:
+    prompt = read.text("prompt", longest=MAX_PROMPT)
+    if not read.present("prompt"):
+        read.refuse("prompt", "prompt is missing: set a text that says what the video shows.")
+    elif prompt is not None and not prompt.strip():
+        read.refuse("prompt", "prompt is blank: set a text that says what the video shows.")
+    return prompt or ""
+
+
+def _read_size(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits]) -> tuple[int, int]:
+    """Width and height from `size` or from `width` and `height`; (0, 0) where a fault was noted."""
+    faults = len(read.faults)
+    pair = _read_width_and_height(read)
+    size = _read_size_text(read)
+    if len(read.faults) > faults:
+        return 0, 0
+    if size and pair and size != pair:
+        read.refuse(
+            "size",
+            f"size={read.values['size']} contradicts width={pair[0]} and height={pair[1]}: set only one.",
+        )
+        return 0, 0
+    width, height = size or pair or _parse_size(defaults["size"])
+    if (size or pair) and not _check_sides(read, "size" if size else "width", width, height):
+        return 0, 0
+    largest = max(limits, key=lambda limit: limit.area)
+    if width * height > largest.area:
+        fitting = "{}x{}".format(*_shrink(width, height, largest.area))
+        read.refuse(
+            "size" if size or not pair else "width",
+            f"size={width}x{height} is {width * height} pixels, the most is {largest.area} "
+            f"(as in {largest.size}): set {fitting}, which is nearest to this aspect, or smaller.",
+        )
+        return 0, 0
+    return width, height
+
+
+def _read_size_text(read: Fields) -> tuple[int, int] | None:
+    value = read.values.get("size")
+    if value is None:
+        return None
+    match = SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        read.refuse("size", f"size={shown(value)} is not of the form WIDTHxHEIGHT: set for example 832x480.")
+        return None
+    return int(match[1]), int(match[2])
+
+
+def _read_width_and_height(read: Fields) -> tuple[int, int] | None:
+    if not read.present("width") and not read.present("height"):
+        return None
+    for given, missing in (("width", "height"), ("height", "width")):
+        if not read.present(missing):
+            read.refuse(missing, f"{missing} is missing beside {given}: set both, or size=WIDTHxHEIGHT.")
+    # Their range is told in one place, with the multiple of 16.
+    width, height = (read.integer(name, -MAX_SEED, MAX_SEED, "set pixels") for name in ("width", "height"))
+    return (width, height) if width is not None and height is not None else None
+
+
+def _check_sides(read: Fields, param: str, width: int, height: int) -> bool:
+    faults = []
+    for name, side in (("width", width), ("height", height)):
+        if not PIXELS_PER_TOKEN <= side <= MAX_SIDE:
+            faults.append(f"the {name} {side} is not within {PIXELS_PER_TOKEN}..{MAX_SIDE}")
+        elif side % PIXELS_PER_TOKEN:
+            faults.append(f"the {name} {side} is not a multiple of {PIXELS_PER_TOKEN}")
+    if faults:
+        nearest = "x".join(str(_nearest_side(side)) for side in (width, height))
+        read.refuse(param, f"size={width}x{height}: {' and '.join(faults)}: set {nearest}.")
+    return not faults
+
+
+def _nearest_side(side: int) -> int:
+    nearest = (side + PIXELS_PER_TOKEN // 2) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
+    return min(MAX_SIDE, max(PIXELS_PER_TOKEN, nearest))
+
+
+def _shrink(width: int, height: int, area: int) -> tuple[int, int]:
+    """The largest size of about this aspect whose area fits."""
+    scale = math.sqrt(area / (width * height))
+    short, long = sorted((width, height))
+    short = max(PIXELS_PER_TOKEN, int(short * scale) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN)
+    long = min(int(long * scale), area // short, MAX_SIDE) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
+    return (short, long) if width < height else (long, short)
+
+
+def _read_frames(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits], fps: int | None) -> int:
+    """The number of frames from `num_frames` or from `seconds`; 0 where a fault was noted."""
+    most = max(limit.num_frames for limit in limits)
+    frames = _read_num_frames(read, most)
+    seconds = read.number("seconds", 0, MAX_SECONDS, above=True)
+    if read.faulty("num_frames") or read.faulty("seconds") or (seconds is not None and fps is None):
+        return 0
+    if seconds is None or fps is None:
+        return frames if frames is not None else int(defaults["num_frames"])
+    from_seconds = _nearest_frames(seconds * fps)
+    meaning = f"seconds={shown(read.values['seconds'])} at fps={fps} is {from_seconds} frames"
+    if from_seconds > most:
+        advice = f"set at most {_at_most(most) / fps:.4g} seconds, or a lower fps"
+        read.refuse("seconds", f"{meaning}, the most is {most}: {advice}.")
+    elif frames is not None and frames != from_seconds:
+        read.refuse("seconds", f"{meaning} and contradicts num_frames={frames}: set one of the two.")
+    return from_seconds
+
+
+def _read_num_frames(read: Fields, most: int) -> int | None:
+    largest = _at_most(most)
+    frames = read.integer("num_frames", 1, largest, f"set 4k+1 frames from 1 to {largest}")
+    if frames is not None and frames % FRAMES_PER_LATENT != 1:
+        below = _at_most(frames)
+        read.refuse(
+            "num_frames",
+            f"num_frames={frames} is not 4k+1, and the model makes one frame and then four at a time: "
+            f"set {below} or {below + FRAMES_PER_LATENT}.",
+        )
+    return frames
+
+
+def _at_most(frames: int) -> int:
+    """The largest 4k+1 up to here."""
+    return (frames - 1) // FRAMES_PER_LATENT * FRAMES_PER_LATENT + 1
+
+
+def _nearest_frames(frames: float) -> int:
+    return max(0, math.floor((frames - 1) / FRAMES_PER_LATENT + 0.5)) * FRAMES_PER_LATENT + 1
+
+
+def _read_steps(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits]) -> int:
+    steps = read.integer("num_inference_steps", 1, max(limit.steps for limit in limits))
+    return steps if steps is not None else int(defaults["num_inference_steps"])
+
+
+def _refuse_other_fields(read: Fields) -> None:
+    if read.present("input_reference"):
+        read.refuse(
+            "input_reference",
+            "input_reference is not supported: this model makes videos from text only; leave it out.",
+        )
+    for name in read.values:
+        if name not in KNOWN:
+            nearest = difflib.get_close_matches(name, KNOWN, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(KNOWN[:-1])}."
+            read.refuse(name, f"{shown(name)} is not a known field: {hint}")
+
+
+def _check_together(read: Fields, limits: Sequence[Limits], wanted: tuple[int, int, int, int]) -> None:
+    """Each value may be within some engine's limits while no single engine admits all of them."""
+    if not any(limit.admit(*wanted) for limit in limits):
+        width, height, num_frames, steps = wanted
+        offers = " or ".join(
+            sorted({f"{one.size} with {one.num_frames} frames and {one.steps} steps" for one in limits})
+        )
+        read.refuse(
+            "size",
+            f"No engine admits size={width}x{height} together with num_frames={num_frames} and "
+            f"num_inference_steps={steps}: stay within {offers}.",
+        )

@@ -1,0 +1,134 @@
+"""Reading the fields of a request strictly, and collecting every fault instead of stopping at the first.
+
+Fields come from JSON, where a number is a number, or from a form, where it is text: both are read to the same
+value or refused. Nothing is rounded, trimmed or guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from framekeeper.errors import InvalidRequest
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
+#: Longest piece of a client's value that a message repeats.
+SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """The client's value as a message may repeat it: short, printable, on one line."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**SHOWN:
+        return "an integer of very many digits"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+@dataclass(slots=True)
+class Fields:
+    """The fields of one request, and the faults found in them so far.
+
+    A JSON null counts as absent. The readers return None for an absent field and also for a faulty one, whose
+    fault is then in `faults`.
+    """
+
+    values: Mapping[str, Any]
+    faults: list[tuple[str, str]] = field(default_factory=list)
+
+    def present(self, name: str) -> bool:
+        """Whether the client gave this field."""
+        return self.values.get(name) is not None
+
+    def refuse(self, name: str, message: str) -> None:
+        """Note a fault of a field; `message` is a whole sentence."""
+        self.faults.append((name, message))
+
+    def faulty(self, name: str) -> bool:
+        """Whether a fault of this field was noted."""
+        return any(where == name for where, _ in self.faults)
+
+    def raise_faults(self) -> None:
+        """Raise one InvalidRequest that has all faults, when there are any; `param` is the first one's."""
+        if self.faults:
+            raise InvalidRequest(" ".join(message for _, message in self.faults), param=self.faults[0][0])
+
+    def text(self, name: str, *, longest: int) -> str | None:
+        """Text that PostgreSQL and a tokenizer can take."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.refuse(name, f"{name}={shown(value)} is not text: set a string.")
+        elif len(value) > longest:
+            over = len(value) - longest
+            self.refuse(
+                name, f"{name} has {len(value)} characters, the most is {longest}: shorten it by {over}."
+            )
+        elif "\0" in value:
+            self.refuse(name, f"{name} has a NUL character at position {value.index(chr(0))}: remove it.")
+        elif any("\ud800" <= character <= "\udfff" for character in value):
+            self.refuse(name, f"{name} has half of a surrogate pair: send valid Unicode.")
+        else:
+            return value
+        return None
+
+    def integer(self, name: str, least: int, most: int, advice: str = "") -> int | None:
+        """A whole number within a range."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        number: int | None = None
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, float) and value.is_integer():
+            # JSON does not tell 5.0 from 5.
+            number = int(value)
+        elif isinstance(value, str) and INTEGER.fullmatch(value):
+            number = int(value)
+        wanted = advice or f"set an integer from {least} to {most}"
+        if number is None:
+            self.refuse(name, f"{name}={shown(value)} is not an integer: {wanted}.")
+        elif not least <= number <= most:
+            side = f"less than {least}" if number < least else f"more than {most}"
+            self.refuse(name, f"{name}={shown(value)} is {side}: {wanted}.")
+        else:
+            return number
+        return None
+
+    def number(self, name: str, least: float, most: float, *, above: bool = False) -> float | None:
+        """A finite number within a range; with `above` the lower end does not belong to it."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        number = _float(value)
+        wanted = f"set a number {'above' if above else 'from'} {least:g} {'up ' if above else ''}to {most:g}"
+        if number is None:
+            self.refuse(name, f"{name}={shown(value)} is not a number: {wanted}.")
+        elif not math.isfinite(number):
+            self.refuse(name, f"{name}={shown(value)} is not finite: {wanted}.")
+        elif number < least or (above and number == least):
+            self.refuse(name, f"{name}={shown(value)} is too small: {wanted}.")
+        elif number > most:
+            self.refuse(name, f"{name}={shown(value)} is more than {most:g}: {wanted}.")
+        else:
+            return number
+        return None
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and (
+        NUMBER.fullmatch(value) or value.strip("+-").lower() in {"nan", "inf", "infinity"}
+    ):
+        return float(value)
+    if isinstance(value, int):
+        # An integer beyond a double's range is above every limit all the same.
+        return float(value) if abs(value) < 10**300 else math.copysign(1e300, value)
+    return value if isinstance(value, float) else None

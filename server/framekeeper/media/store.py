@@ -1,0 +1,48 @@
+"""Where finished videos lie: one directory a job, files named by attempt."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+
+class MediaStore:
+    """A directory of job directories. Ids and names come from the database, never from a client."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def directory(self, video_id: str) -> Path:
+        """The job's directory, which need not exist."""
+        path = self.root / video_id
+        if path.parent != self.root:
+            raise ValueError(f"not a video id: {video_id!r}")
+        return path
+
+    def file(self, video_id: str, name: str) -> Path:
+        """A file of a job."""
+        path = self.directory(video_id) / name
+        if path.parent != self.root / video_id:
+            raise ValueError(f"not a file name: {name!r}")
+        return path
+
+    def remove(self, video_id: str) -> None:
+        """Remove all files of a job."""
+        shutil.rmtree(self.directory(video_id), ignore_errors=True)
+
+    def remove_attempt(self, video_id: str, attempt: int) -> None:
+        """Remove what one attempt left, finished or not."""
+        directory = self.directory(video_id)
+        for path in directory.glob(f"{attempt}.*"):
+            path.unlink(missing_ok=True)
+        try:
+            directory.rmdir()
+        except OSError:  # other attempts' files are in it, or it never existed
+            return
+
+    def free_bytes(self) -> int:
+        """Space left for new videos."""
+        existing = self.root
+        while not existing.exists():
+            existing = existing.parent
+        return shutil.disk_usage(existing).free
