@@ -85,7 +85,7 @@ def allocator_text(allocator: Allocator) -> str:
         "max_split_size_mb",
         "garbage_collection_threshold",
         "roundup_power2_divisions",
-        "per_process_memory_fraction",
+        "max_non_split_rounding_mb",
     ):
         value = getattr(allocator, key)
         if value is not None:

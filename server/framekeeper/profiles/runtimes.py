@@ -14,8 +14,10 @@ class Runtime:
     """One pinned set of packages.
 
     `capabilities` are the least and the greatest CUDA compute capability its torch has code for, None where
-    there is no CUDA. `driver` is the oldest Linux driver of its CUDA. `allocator_variable` is the variable
-    its torch reads first, `allocator_keys` those that we can write and it knows.
+    there is no CUDA. `driver` is the oldest Linux driver of its CUDA line, by
+    https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html.
+    `allocator_variable` is the variable its torch reads first, `allocator_keys` those that we can write and
+    it knows. `sharding` are the keys of `parallel` that its vllm-omni has for Wan.
     """
 
     name: str
@@ -32,11 +34,11 @@ class Runtime:
     allocator_variable: str
     allocator_keys: frozenset[str]
     quantizations: frozenset[str]
-    pipeline_parallel: bool
+    sharding: frozenset[str]
 
 
-# Keys of torch 2.4's c10/cuda/CUDAAllocatorConfig.cpp that a profile can set; `per_process_memory_fraction`
-# came later.
+# Keys of torch 2.4's c10/cuda/CUDAAllocatorConfig.cpp that a profile can set. max_non_split_rounding_mb
+# came after it: https://github.com/pytorch/pytorch/pull/136174
 _KEYS_2_4 = frozenset(
     {
         "expandable_segments",
@@ -46,6 +48,8 @@ _KEYS_2_4 = frozenset(
         "backend",
     }
 )
+
+_SHARDING_0_14 = frozenset({"tensor", "ulysses", "ring", "cfg"})
 
 RUNTIMES: dict[str, Runtime] = {
     runtime.name: runtime
@@ -63,9 +67,9 @@ RUNTIMES: dict[str, Runtime] = {
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),
             executors=frozenset({"in_process", "multiprocess"}),
             allocator_variable="PYTORCH_ALLOC_CONF",
-            allocator_keys=_KEYS_2_4 | {"per_process_memory_fraction"},
+            allocator_keys=_KEYS_2_4 | {"max_non_split_rounding_mb"},
             quantizations=frozenset(),
-            pipeline_parallel=False,
+            sharding=_SHARDING_0_14 | {"vae"},
         ),
         Runtime(
             name="omni-0.30-cu130",
@@ -76,13 +80,13 @@ RUNTIMES: dict[str, Runtime] = {
             diffusers="0.40.0",
             cuda="13.0",
             capabilities=((7, 5), (12, 1)),
-            driver="580.65.06",
+            driver="580",
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),
             executors=frozenset({"in_process", "multiprocess"}),
             allocator_variable="PYTORCH_ALLOC_CONF",
-            allocator_keys=_KEYS_2_4 | {"per_process_memory_fraction"},
+            allocator_keys=_KEYS_2_4 | {"max_non_split_rounding_mb"},
             quantizations=frozenset({"fp8", "int8"}),
-            pipeline_parallel=True,
+            sharding=_SHARDING_0_14 | {"vae", "hsdp", "pipeline"},
         ),
         Runtime(
             name="torch-2.4.1-cu124",
@@ -93,13 +97,13 @@ RUNTIMES: dict[str, Runtime] = {
             diffusers="0.36.0",
             cuda="12.4",
             capabilities=((5, 0), (9, 0)),
-            driver="550.54.14",
+            driver="525",
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),
             executors=frozenset({"in_process"}),
             allocator_variable="PYTORCH_CUDA_ALLOC_CONF",
             allocator_keys=_KEYS_2_4,
             quantizations=frozenset(),
-            pipeline_parallel=False,
+            sharding=_SHARDING_0_14,
         ),
     )
 }

@@ -105,8 +105,9 @@ class Allocator(Section):
     roundup_power2_divisions: Annotated[int, Field(ge=1, le=64)] | None = Field(
         None, description="Steps between powers of two that sizes are rounded up to."
     )
-    per_process_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="Share of the card this process may take."
+    max_non_split_rounding_mb: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="How much larger than asked for an unsplit cached block may be, in MiB.",
     )
     backend: Literal["native", "cudaMallocAsync"] = Field("native", description="Allocator implementation.")
 

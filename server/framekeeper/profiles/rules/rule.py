@@ -49,6 +49,11 @@ class Rule:
         return list(self.check(profile, facts))
 
 
+def omni_source(file: str) -> str:
+    """Evidence that is a file of the published vllm-omni 0.30.0, which PyPI keeps unchanged."""
+    return f"https://pypi.org/project/vllm-omni/0.30.0/#files (vllm_omni/{file})"
+
+
 def rule(
     id: str,
     *evidence: str,

@@ -1,0 +1,82 @@
+"""Sizes of the Wan2.2 models that rules and the memory model need, from their published configurations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framekeeper.profiles.schema import Profile
+
+# UMT5-XXL's encoder: 24 layers of width 4096, gated feed-forward of 10240, 64 heads of 64, 256,384 words;
+# https://huggingface.co/Wan-AI/Wan2.2-T2V-A14B-Diffusers
+_UMT5_XXL = 256_384 * 4096 + 24 * (4 * 4096 * 4096 + 3 * 4096 * 10_240)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One model's shape. `pixels` is the side of the square of pixels that becomes one token.
+
+    `text_encoder` and `vae` are numbers of parameters, `frames` is how many frames one latent frame holds.
+    """
+
+    name: str
+    experts: int
+    layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    pixels: int
+    text_encoder: int
+    vae: int
+    frames: int = 4
+
+    @property
+    def block(self) -> int:
+        """Parameters of one block: two attentions of four matrices each, and a feed-forward of two."""
+        return 8 * self.width**2 + 2 * self.width * self.feed_forward
+
+    @property
+    def outside_blocks(self) -> int:
+        """Parameters of one expert outside its blocks: text and time embeddings and their projection."""
+        return 4096 * self.width + 2 * self.width**2 + 256 * self.width + 6 * self.width**2
+
+    @property
+    def expert(self) -> int:
+        """Parameters of one expert."""
+        return self.layers * self.block + self.outside_blocks
+
+    def tokens(self, width: int, height: int, num_frames: int) -> int:
+        """Length of the token sequence of one video."""
+        latent_frames = (num_frames - 1) // self.frames + 1
+        return latent_frames * (width // self.pixels) * (height // self.pixels)
+
+
+A14B = Architecture(
+    name="Wan2.2-T2V-A14B",
+    experts=2,
+    layers=40,
+    width=5120,
+    feed_forward=13_824,
+    heads=40,
+    pixels=16,
+    text_encoder=_UMT5_XXL,
+    vae=127_000_000,
+)
+TI2V_5B = Architecture(
+    name="Wan2.2-TI2V-5B",
+    experts=1,
+    layers=30,
+    width=3072,
+    feed_forward=14_336,
+    heads=24,
+    pixels=32,
+    text_encoder=_UMT5_XXL,
+    vae=705_000_000,
+)
+
+
+def architecture(profile: Profile) -> Architecture | None:
+    """The architecture a profile's model has by its name, None for one that is not known."""
+    name = f"{profile.serves} {profile.model}".lower()
+    if "a14b" in name:
+        return A14B
+    return TI2V_5B if "ti2v-5b" in name else None
