@@ -1,0 +1,53 @@
+"""The gateway's application; gunicorn.py runs it, one a process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from framekeeper import __version__
+from framekeeper.database.pool import Database
+from framekeeper.gateway import errors
+from framekeeper.gateway.observe import Observe
+from framekeeper.gateway.routes import engines, health, metrics, models, videos
+from framekeeper.settings import Settings, SettingsError, load
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Build the application. Raises SettingsError; a database that is away is no reason not to start."""
+    settings = settings or load()
+    if not settings.database_url:
+        raise SettingsError(
+            "FRAMEKEEPER_DATABASE_URL is not set: set a PostgreSQL URL, or start with `framekeeper run`."
+        )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        database = Database(settings.database_url, name="framekeeper-gateway")
+        app.state.database = database
+        await database.open()
+        try:
+            yield
+        finally:
+            await database.close()
+
+    app = FastAPI(
+        title="Framekeeper",
+        version=__version__,
+        description="Text to video, in the shape of OpenAI's Videos API.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.add_middleware(Observe)
+    errors.install(app)
+    for part in (videos, models, engines, health, metrics):
+        app.include_router(part.router)
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> dict[str, str]:
+        return {"name": "Framekeeper", "version": __version__, "docs": "/docs"}
+
+    return app

@@ -1,0 +1,111 @@
+"""The finished files as they lie in the media directory, with ranges and conditions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from stat import S_ISREG
+from typing import Literal
+
+from fastapi import Request
+from fastapi.responses import FileResponse, Response
+from starlette.datastructures import MutableHeaders
+
+from framekeeper.errors import ContentLost, StorageFull, VideoNotFinished
+from framekeeper.gateway.errors import RangeNotSatisfiable
+from framekeeper.jobs.video import Video, VideoState
+
+Variant = Literal["video", "thumbnail"]
+MEDIA_TYPES: dict[Variant, str] = {"video": "video/mp4", "thumbnail": "image/jpeg"}
+RANGE = re.compile(r"\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})\s*", re.ASCII)
+
+
+def locate(media: Path, video: Video, variant: Variant) -> Path:
+    """The file of a completed video. Raises VideoNotFinished or ContentLost.
+
+    Both parts of its name come from the database, and a link that leads out of the directory is not followed.
+    """
+    if video.state is not VideoState.COMPLETED:
+        reasons = {
+            VideoState.FAILED: f"failed ({video.error_code}): {video.error_message}",
+            VideoState.CANCELLED: "was cancelled",
+        }
+        reason = reasons.get(video.state, f"is {video.state} ({video.progress} %), so it has no content yet")
+        raise VideoNotFinished(f"The video {video.id} {reason.rstrip('.')}.", param="video_id")
+    name = video.video_file if variant == "video" else video.thumbnail_file
+    root = Path(os.path.realpath(media))
+    path = Path(os.path.realpath(root / video.id / (name or "")))
+    if not name or not path.is_relative_to(root / video.id) or not path.is_file():
+        raise ContentLost(f"The {variant} of {video.id} was made, but its file is gone.", param="video_id")
+    return path
+
+
+def file_response(request: Request, path: Path, video: Video, variant: Variant) -> Response:
+    """The file, a part of it, or 304. Raises RangeNotSatisfiable or ContentLost."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        facts = None
+    if facts is None or not S_ISREG(facts.st_mode):
+        raise ContentLost(f"The {variant} of {video.id} was made, but its file is gone.", param="video_id")
+    # The same from every gateway, whatever its copy's modification time: a file is never rewritten.
+    etag = f'"{video.id}-{video.attempt}-{variant}"'
+    known = request.headers.get("if-none-match", "")
+    if known == "*" or etag in [tag.strip().removeprefix("W/") for tag in known.split(",")]:
+        return Response(status_code=304, headers={"ETag": etag})
+    response = FileResponse(
+        path,
+        media_type=MEDIA_TYPES[variant],
+        filename=f"{video.id}{path.suffix}",
+        content_disposition_type="inline",
+        stat_result=facts,
+        headers={"ETag": etag, "Cache-Control": "private, no-cache"},
+    )
+    _settle_range(request, facts.st_size, {etag, response.headers["last-modified"]})
+    return response
+
+
+def _settle_range(request: Request, size: int, validators: set[str]) -> None:
+    """Leave only a Range header that FileResponse will satisfy; its own refusals are plain text."""
+    given = request.headers.get("range")
+    if given is None:
+        return
+    headers = MutableHeaders(scope=request.scope)
+    if request.headers.get("if-range", next(iter(validators))) not in validators:
+        del headers["range"]
+        return
+    unit, _, ranges = given.partition("=")
+    matches = [RANGE.fullmatch(one) for one in ranges.split(",")]
+    # A header that is malformed counts as absent (RFC 9110, 14.2), and so does a multitude of ranges.
+    parts = [(match[1], match[2]) for match in matches if match and (match[1] or match[2])]
+    backwards = any(first and last and int(last) < int(first) for first, last in parts)
+    if unit.strip().lower() != "bytes" or len(parts) != len(matches) or backwards or len(parts) > 10:
+        del headers["range"]
+        return
+    fitting = [
+        f"{first}-{last}"
+        for first, last in parts
+        if (int(first) < size if first else int(last) > 0 and size > 0)
+    ]
+    if not fitting:
+        raise RangeNotSatisfiable(size)
+    headers["range"] = f"bytes={','.join(fitting)}"
+
+
+def require_space(media: Path, least: int) -> None:
+    """Raise StorageFull when the media directory's disk has less than `least` bytes free."""
+    existing = next((path for path in (media, *media.parents) if path.exists()), Path("/"))
+    free = shutil.disk_usage(existing).free
+    if free < least:
+        raise StorageFull(
+            f"The media directory has {free >> 20} MiB free, and another video needs {least >> 20}: free "
+            "some space, delete videos, or lower FRAMEKEEPER_MIN_FREE_BYTES.",
+            retry_after=60,
+        )
+
+
+def remove_files(media: Path, video_id: str) -> None:
+    """Remove all files of a deleted video; a link in their place is left alone."""
+    shutil.rmtree(media / video_id, ignore_errors=True)

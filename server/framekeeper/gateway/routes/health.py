@@ -1,0 +1,85 @@
+"""Health: whether this process lives, whether a video could be made now, and how far the engines are."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from framekeeper.database.pool import Database
+from framekeeper.errors import DatabaseUnavailable, FramekeeperError
+from framekeeper.gateway.errors import translated
+from framekeeper.gateway.schemas import EngineObject
+from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.jobs.engines import all_engines
+
+router = APIRouter(prefix="/health", tags=["operation"])
+
+#: Less than a probe's patience, so that it gets to read the reason.
+DATABASE_SECONDS = 3.0
+
+
+@router.get("/live")
+async def live() -> dict[str, str]:
+    """200 as long as this process answers."""
+    return {"status": "alive"}
+
+
+@router.get("/ready")
+async def ready(database: DatabaseOf, settings: SettingsOf) -> JSONResponse:
+    """200 when the database answers and an engine serves: its warm-up made a real video."""
+    engines, reasons = await _reasons(database, settings.stale_seconds)
+    serving = [engine.id for engine in engines if engine.serving]
+    return _answer(reasons, {"serving": serving})
+
+
+@router.get("/startup")
+async def startup(database: DatabaseOf, settings: SettingsOf) -> JSONResponse:
+    """As `ready`, with the phase of every engine and its seconds so far."""
+    engines, reasons = await _reasons(database, settings.stale_seconds)
+    shown = {"id", "state", "phase", "detail", "phase_seconds", "seconds", "silent_seconds", "restarts"}
+    return _answer(
+        reasons, {"engines": [engine.model_dump(mode="json", include=shown) for engine in engines]}
+    )
+
+
+async def _reasons(database: Database, stale_seconds: float) -> tuple[list[EngineObject], list[str]]:
+    """The engines, and why no video could be made now; no reasons when one could."""
+    try:
+        async with asyncio.timeout(DATABASE_SECONDS):
+            records = await all_engines(database)
+    except TimeoutError:
+        return [], [DatabaseUnavailable().message]
+    except Exception as error:
+        known: FramekeeperError | None = translated(error)
+        if known is None:
+            raise
+        return [], [known.message]
+    engines = [EngineObject.of(record, stale_seconds) for record in records]
+    if not engines:
+        return engines, ["No engine has registered yet: start a supervisor."]
+    if any(engine.serving for engine in engines):
+        return engines, []
+    return engines, [_why_not(engine, stale_seconds) for engine in engines]
+
+
+def _why_not(engine: EngineObject, stale_seconds: float) -> str:
+    if engine.silent_seconds >= stale_seconds:
+        return f"{engine.id} has been silent for {engine.silent_seconds:.0f} s (last {engine.state})."
+    phase = f", {engine.phase}" if engine.phase else ""
+    detail = f": {engine.detail}" if engine.detail else ""
+    return f"{engine.id} is {engine.state}{phase} for {engine.phase_seconds:.0f} s{detail}."
+
+
+def _answer(reasons: list[str], facts: dict[str, Any]) -> JSONResponse:
+    if not reasons:
+        return JSONResponse({"status": "ready", **facts})
+    error = {"message": " ".join(reasons), "type": "server_error", "param": None, "code": "not_ready"}
+    return JSONResponse(
+        {"status": "not ready", "reasons": reasons, **facts, "error": error},
+        status_code=HTTPStatus.SERVICE_UNAVAILABLE,
+        headers={"Retry-After": "2"},
+    )

@@ -1,0 +1,110 @@
+"""Videos: made, listed, fetched, cancelled, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from framekeeper.errors import InvalidRequest, VideoNotFound
+from framekeeper.gateway import content, metrics
+from framekeeper.gateway.body import read_fields
+from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
+from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.jobs import cancel, lookup
+from framekeeper.jobs.admission import resolve
+from framekeeper.jobs.engines import all_engines
+from framekeeper.jobs.fields import shown
+from framekeeper.jobs.submit import submit
+from framekeeper.jobs.video import VideoState
+
+router = APIRouter(prefix="/v1/videos", tags=["videos"])
+
+VIDEO_ID = re.compile(r"video_[0-9a-f]{32}", re.ASCII)
+_FIELDS = {"schema": VideoCreate.model_json_schema()}
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": dict.fromkeys(
+            ("application/json", "multipart/form-data", "application/x-www-form-urlencoded"), _FIELDS
+        ),
+    }
+}
+
+
+def _known_form(video_id: str) -> str:
+    # Nothing else is asked of the database or becomes part of a path.
+    if not VIDEO_ID.fullmatch(video_id):
+        raise VideoNotFound(f"There is no video with the id {shown(video_id)}.", param="video_id")
+    return video_id
+
+
+VideoId = Annotated[str, Depends(_known_form)]
+
+
+@router.post("", openapi_extra=BODY)
+async def create(request: Request, database: DatabaseOf, settings: SettingsOf) -> VideoObject:
+    """Accept a video. The answer comes at once, with status `queued`."""
+    fields = await read_fields(request)
+    model, wanted = resolve(fields, await all_engines(database))
+    await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes)
+    video = await submit(database, model, wanted)
+    metrics.ACCEPTED.labels(model).inc()
+    return VideoObject.of(video)
+
+
+@router.get("")
+async def list_videos(
+    database: DatabaseOf,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: str | None = None,
+    order: Literal["asc", "desc"] = "desc",
+) -> VideoList:
+    """Videos by the time they were accepted; `after` is the last id of the page before."""
+    if after is not None and not VIDEO_ID.fullmatch(after):
+        raise InvalidRequest(f"after={shown(after)} is not the id of a video.", param="after")
+    videos, more = await lookup.page(database, limit=limit, after=after, order=order)
+    return VideoList(
+        data=[VideoObject.of(video) for video in videos],
+        first_id=videos[0].id if videos else None,
+        last_id=videos[-1].id if videos else None,
+        has_more=more,
+    )
+
+
+@router.get("/{video_id}")
+async def retrieve(video_id: VideoId, database: DatabaseOf) -> VideoObject:
+    """How a video is. A failed one is answered with 200, `status: failed` and `error`."""
+    return VideoObject.of(await lookup.find(database, video_id))
+
+
+@router.head("/{video_id}/content", include_in_schema=False)
+@router.get("/{video_id}/content", response_class=Response)
+async def get_content(
+    request: Request,
+    video_id: VideoId,
+    database: DatabaseOf,
+    settings: SettingsOf,
+    variant: content.Variant = "video",
+) -> Response:
+    """The finished MP4, or its thumbnail; ranges are supported."""
+    video = await lookup.find(database, video_id)
+    path = await asyncio.to_thread(content.locate, settings.media_directory, video, variant)
+    return content.file_response(request, path, video, variant)
+
+
+@router.delete("/{video_id}")
+async def delete(video_id: VideoId, database: DatabaseOf, settings: SettingsOf) -> VideoDeleted:
+    """Forget a video and its files; one that is being made is stopped first."""
+    before = await cancel.delete(database, video_id)
+    if before.state is not VideoState.IN_PROGRESS:
+        await asyncio.to_thread(content.remove_files, settings.media_directory, video_id)
+    return VideoDeleted(id=video_id)
+
+
+@router.post("/{video_id}/cancel")
+async def request_cancel(video_id: VideoId, database: DatabaseOf) -> VideoObject:
+    """Stop a video: a queued one at once, one that is being made before its next denoising step."""
+    return VideoObject.of(await cancel.request_cancel(database, video_id))

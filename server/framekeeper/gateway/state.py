@@ -1,0 +1,22 @@
+"""What a route needs of the process: its settings and its database."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from framekeeper.database.pool import Database
+from framekeeper.settings import Settings
+
+
+def _settings(request: Request) -> Settings:
+    return cast(Settings, request.app.state.settings)
+
+
+def _database(request: Request) -> Database:
+    return cast(Database, request.app.state.database)
+
+
+SettingsOf = Annotated[Settings, Depends(_settings)]
+DatabaseOf = Annotated[Database, Depends(_database)]
