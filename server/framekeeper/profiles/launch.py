@@ -115,10 +115,6 @@ def _card_slug(profile: Profile, facts: HostFacts, devices: tuple[str, ...]) -> 
 
 
 def _options(profile: Profile) -> dict[str, Any]:
-    parallel = profile.parallel.model_dump()
-    if parallel["hsdp"] == 1:
-        # Only a backend that knows it may see it; one that does not must fail on it, not ignore it.
-        del parallel["hsdp"]
     return {
         "device": profile.devices.kind,
         "devices": profile.devices.count,
@@ -130,7 +126,7 @@ def _options(profile: Profile) -> dict[str, Any]:
         "offload_pin_memory": profile.offload_pin_memory,
         "offload_prefetch": profile.offload_prefetch,
         "quantization": None if profile.quantization == "none" else profile.quantization,
-        "parallel": parallel,
+        "parallel": profile.parallel.model_dump(),
         "cache": profile.cache,
         "vae": profile.vae.model_dump(),
         "boundary_ratio": profile.defaults.boundary_ratio,

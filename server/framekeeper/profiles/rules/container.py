@@ -50,7 +50,7 @@ def shm_too_small(profile: Profile, facts: HostFacts) -> Iterator[Finding]:
         yield Finding(
             key="host.shm" if profile.host.shm else "executor",
             value=profile.host.shm or profile.executor,
-            reason=f"shared memory has {facts.shm_bytes / _GIB:.2f} GiB, and {floor / _GIB:.1f} GiB are needed",
+            reason=f"shared memory has {facts.shm_bytes / _GIB:.2f} GiB, {floor / _GIB:.1f} GiB are needed",
             advice="shm_size of the container, or executor: in_process on one device",
         )
 

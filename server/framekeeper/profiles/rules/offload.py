@@ -124,9 +124,9 @@ def offload_pinned_on_wsl(profile: Profile, facts: HostFacts) -> Iterator[Findin
         )
 
 
-@rule("offload-pinned-over-limit", "https://github.com/microsoft/WSL/issues/14078")
+@rule("offload-pinned-over-limit", "https://github.com/microsoft/WSL/issues/14078", severity="warn")
 def offload_pinned_over_limit(profile: Profile, facts: HostFacts) -> Iterator[Finding]:
-    """Pinned weights must fit into the container's limit of locked memory."""
+    """Pinned weights above the limit of locked memory fail to load where the driver counts them."""
     needed, limit = offloaded_bytes(profile), facts.locked_bytes
     if profile.offload_pin_memory and limit is not None and needed > limit:
         yield Finding(
