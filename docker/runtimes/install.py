@@ -12,6 +12,8 @@ Exit status: 0 installed, 1 a stage failed (the log's tail is shown), 2 this mac
 disk space, a directory that is not ours).
 """
 
+# ruff: noqa: T201  A script for people; its output is the progress they watch.
+
 import argparse
 import fcntl
 import hashlib
@@ -22,6 +24,12 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.stderr.write("cannot install: run this script with Python 3.11 or newer\n")
+    sys.exit(2)
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
@@ -77,7 +85,9 @@ class Log:
                     break
                 except subprocess.TimeoutExpired:
                     if sys.stdout.isatty():
-                        print(f"\r{self._title} ... {time.monotonic() - self._began:.0f} s", end="", flush=True)
+                        print(
+                            f"\r{self._title} ... {time.monotonic() - self._began:.0f} s", end="", flush=True
+                        )
         with self.path.open("rb") as written:
             written.seek(start)
             output = written.read().decode(errors="replace")
@@ -88,8 +98,6 @@ class Log:
 
 def read_runtime(name: str) -> dict[str, Any]:
     """runtime.toml of a folder beside this file."""
-    import tomllib
-
     path = HERE / name / "runtime.toml"
     if not path.is_file():
         known = ", ".join(sorted(folder.parent.name for folder in HERE.glob("*/runtime.toml")))
@@ -220,11 +228,11 @@ def main() -> int:
     parser.add_argument("runtime", help="name of a folder beside this file")
     parser.add_argument("--into", type=Path, required=True, help="directory of the virtual environment")
     parser.add_argument("--python", help="interpreter to build it with (default: this one or one on PATH)")
-    parser.add_argument("--wheel", type=Path, help="framekeeper as a wheel (default: editable, this checkout)")
+    parser.add_argument(
+        "--wheel", type=Path, help="framekeeper as a wheel (default: editable, this checkout)"
+    )
     arguments = parser.parse_args()
     try:
-        if sys.version_info < (3, 11):
-            raise CannotInstall("run this script with Python 3.11 or newer")
         install(arguments.runtime, arguments.into.absolute(), arguments.python, arguments.wheel)
     except CannotInstall as reason:
         print(f"cannot install: {reason}", file=sys.stderr)

@@ -36,7 +36,14 @@ def pins(text: str) -> dict[str, str]:
 
 def installed(python: Path) -> dict[str, str]:
     """Every distribution of an environment with its version."""
-    command = [python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "list",
+        "--format=freeze",
+        "--disable-pip-version-check",
+    ]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {name: version for name, version in pins(output).items() if name not in LEFT_OUT}
 
@@ -47,8 +54,10 @@ def hashes(python: Path, versions: dict[str, str]) -> dict[str, str]:
         wanted, report = Path(scratch, "wanted.txt"), Path(scratch, "report.json")
         wanted.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
         subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
-            + ["--only-binary", ":all:", "--report", report, "-r", wanted],
+            [
+                *(python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
+                *("--no-deps", "--only-binary", ":all:", "--report", report, "-r", wanted),
+            ],
             check=True,
         )
         entries = json.loads(report.read_text())["install"]

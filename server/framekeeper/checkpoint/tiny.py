@@ -9,6 +9,8 @@ Runs in an engine environment: `python -m framekeeper.checkpoint.tiny DIRECTORY`
 functions only.
 """
 
+# ruff: noqa: PLC0415  A refusal must come without importing torch, which the gateway has not.
+
 from __future__ import annotations
 
 import json
@@ -19,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Raised with every change of the bytes; written to MARKER."""
 
 MARKER = "framekeeper-tiny.json"
@@ -55,8 +57,14 @@ def make_tiny(directory: Path) -> None:
     directory = directory.absolute()
     if _version(directory) == VERSION:
         return
-    if directory.exists() and _version(directory) is None and (directory.is_file() or any(directory.iterdir())):
-        raise NotOurs(f"{directory} is not empty and not a tiny checkpoint (no {MARKER}); nothing was written")
+    if (
+        directory.exists()
+        and _version(directory) is None
+        and (directory.is_file() or any(directory.iterdir()))
+    ):
+        raise NotOurs(
+            f"{directory} is not empty and not a tiny checkpoint (no {MARKER}); nothing was written"
+        )
     directory.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
@@ -65,6 +73,10 @@ def make_tiny(directory: Path) -> None:
         if directory.exists():
             shutil.rmtree(directory)
         scratch.rename(directory)
+    except OSError:
+        # Somebody else may have finished the same between the check and the renaming.
+        if _version(directory) != VERSION:
+            raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -79,6 +91,7 @@ def _version(directory: Path) -> int | None:
 
 
 def _write(directory: Path) -> None:
+    import numpy as np
     import torch
 
     if not torch.cuda.is_available():
@@ -86,12 +99,12 @@ def _write(directory: Path) -> None:
         from framekeeper.engine.cpu_platform.torchvision_schema import predefine
 
         predefine()
-    generator = torch.Generator().manual_seed(0)
+    numbers = np.random.default_rng(0)
     vocabulary = _write_tokenizer(directory / "tokenizer")
-    _write_text_encoder(directory / "text_encoder", vocabulary, generator)
+    _write_text_encoder(directory / "text_encoder", vocabulary, numbers)
     for name in ("transformer", "transformer_2"):
-        _write_transformer(directory / name, generator)
-    _write_vae(directory / "vae", generator)
+        _write_transformer(directory / name, numbers)
+    _write_vae(directory / "vae", numbers)
     _write_scheduler(directory / "scheduler")
     _write_json(
         directory / "model_index.json",
@@ -110,6 +123,9 @@ def _write(directory: Path) -> None:
     )
     # The marker comes last and carries nothing that differs between machines.
     _write_json(directory / MARKER, {"version": VERSION})
+    # Some writers make files private; another user's engine must be able to read the model.
+    for path in directory.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
@@ -151,7 +167,7 @@ def _write_tokenizer(directory: Path) -> int:
     return len(pieces)
 
 
-def _write_text_encoder(directory: Path, vocabulary: int, generator: Any) -> None:
+def _write_text_encoder(directory: Path, vocabulary: int, numbers: Any) -> None:
     import torch
     from transformers import UMT5Config, UMT5EncoderModel
 
@@ -170,11 +186,11 @@ def _write_text_encoder(directory: Path, vocabulary: int, generator: Any) -> Non
         eos_token_id=1,
     )
     encoder = UMT5EncoderModel(config)
-    _fill(encoder, generator)
+    _fill(encoder, numbers)
     _save(encoder.to(torch.bfloat16), directory)
 
 
-def _write_transformer(directory: Path, generator: Any) -> None:
+def _write_transformer(directory: Path, numbers: Any) -> None:
     import torch
     from diffusers import WanTransformer3DModel
 
@@ -196,11 +212,12 @@ def _write_transformer(directory: Path, generator: Any) -> None:
         rope_max_seq_len=1024,
         pos_embed_seq_len=None,
     )
-    _fill(transformer, generator)
+    _fill(transformer, numbers)
     _save(transformer.to(torch.bfloat16), directory)
 
 
-def _write_vae(directory: Path, generator: Any) -> None:
+def _write_vae(directory: Path, numbers: Any) -> None:
+    import torch
     from diffusers import AutoencoderKLWan
 
     vae = AutoencoderKLWan(
@@ -212,7 +229,10 @@ def _write_vae(directory: Path, generator: Any) -> None:
         temperal_downsample=[False, True, True],
         dropout=0.0,
     )
-    _fill(vae, generator)
+    _fill(vae, numbers)
+    # Unit-size activations would clip a third of the pixels to black or white.
+    with torch.no_grad():
+        vae.decoder.conv_out.weight.mul_(0.375)
     _save(vae, directory)
 
 
@@ -228,12 +248,13 @@ def _write_scheduler(directory: Path) -> None:
     _save(scheduler, directory)
 
 
-def _fill(module: Any, generator: Any) -> None:
-    """Set every parameter from `generator`, in order of its name.
+def _fill(module: Any, numbers: Any) -> None:
+    """Set every parameter from `numbers`, a numpy generator, in order of its name.
 
-    Libraries initialise in an order and a manner of their own that changes between versions. Vectors that
-    scale (norms, gammas) are 1, biases 0, the rest normal with a deviation of 1/sqrt(inputs), which keeps
-    activations at unit size from the latents to the frames.
+    Libraries initialise in an order of their own that changes between versions, and torch's normal numbers
+    differ in the last bit between CPUs. Uniform ones made by multiplication alone do not. Scales (norms,
+    gammas) are 1, biases 0, the rest has a deviation of 1/sqrt(inputs), which keeps activations at unit size
+    from the latents to the frames.
     """
     import torch
 
@@ -245,7 +266,8 @@ def _fill(module: Any, generator: Any) -> None:
                 parameter.fill_(1.0)
             else:
                 inputs = max(1, parameter[0].numel()) if parameter.dim() > 1 else parameter.numel()
-                parameter.normal_(0.0, inputs**-0.5, generator=generator)
+                values = (numbers.random(tuple(parameter.shape)) * 2.0 - 1.0) * (3.0 / inputs) ** 0.5
+                parameter.copy_(torch.from_numpy(values))
 
 
 def _save(component: Any, directory: Path) -> None:
@@ -264,6 +286,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m framekeeper.checkpoint.tiny DIRECTORY", file=sys.stderr)  # noqa: T201
         return 2
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    for library in ("TRANSFORMERS_VERBOSITY", "DIFFUSERS_VERBOSITY"):
+        os.environ.setdefault(library, "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         make_tiny(Path(arguments[0]))
     except NotOurs as error:

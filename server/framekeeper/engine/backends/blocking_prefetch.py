@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from vllm_omni.platforms import current_omni_platform
+
 HOOK = "LayerwiseOffloadHook"
 
 
@@ -19,8 +21,6 @@ def make_blocking(pipeline: Any) -> int:
 
     Raises RuntimeError when a hook has not the parts that are changed: another version, not silently async.
     """
-    from vllm_omni.platforms import current_omni_platform
-
     changed = 0
     for module in pipeline.modules():
         registry = getattr(module, "_hook_registry", None)
@@ -28,7 +28,9 @@ def make_blocking(pipeline: Any) -> int:
             if type(hook).__name__ != HOOK:
                 continue
             if not hasattr(hook, "copy_stream") or not hasattr(hook, "prefetch_layer"):
-                raise RuntimeError(f"{HOOK} of this vllm-omni has no copy_stream; offload_prefetch sync is unknown")
+                raise RuntimeError(
+                    f"{HOOK} of this vllm-omni has no copy_stream; offload_prefetch sync is unknown"
+                )
             hook.copy_stream = current_omni_platform.current_stream()
             hook.prefetch_layer = functools.partial(_prefetch, hook.prefetch_layer)
             changed += 1

@@ -12,6 +12,11 @@ import os
 import time
 from typing import Any
 
+from vllm_omni.diffusion.cancellation import check_request_cancellation
+from vllm_omni.diffusion.data import DiffusionOutput
+from vllm_omni.errors import OmniClientError
+from vllm_omni.platforms import current_omni_platform
+
 from framekeeper.engine.backends.blocking_prefetch import make_blocking
 from framekeeper.engine.backends.omni_arguments import PREFETCH_KEY
 from framekeeper.engine.backends.report_socket import (
@@ -33,7 +38,9 @@ class ObservedWorker:
         sender = Sender(path) if path and self.rank == 0 else None  # type: ignore[attr-defined]
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
         if self.od_config.additional_config.get(PREFETCH_KEY) == "sync":  # type: ignore[attr-defined]
-            make_blocking(pipeline)
+            hooks = make_blocking(pipeline)
+            if self.od_config.enable_layerwise_offload and not hooks:  # type: ignore[attr-defined]
+                raise RuntimeError("offload_prefetch sync found no layerwise hook to change")
         self._observer = Observer(pipeline, sender)
         self._loaded_boundary = pipeline.boundary_ratio
 
@@ -43,9 +50,6 @@ class ObservedWorker:
         Upstream's executors turn any exception into a bare message, so what kind it was has to be put into
         the output here.
         """
-        from vllm_omni.diffusion.data import DiffusionOutput
-        from vllm_omni.errors import OmniClientError
-
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
         self._observer.begin(req.request_id, reporting=not req.is_dummy_run())
         try:
@@ -61,8 +65,6 @@ class ObservedWorker:
 
     def describe(self) -> dict[str, Any]:
         """Facts for `Loaded`: device name, bytes its allocator holds, number of experts."""
-        from vllm_omni.platforms import current_omni_platform
-
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
         return {
             "device_name": str(current_omni_platform.get_device_name()),
@@ -77,8 +79,6 @@ def refuse_wrong(pipeline: Any, request: Any) -> None:
     Upstream rounds sizes and frame counts down in silence; a video of another shape than the one that was
     accepted is not what its owner asked for.
     """
-    from vllm_omni.errors import OmniClientError
-
     params = request.sampling_params
     multiple = pipeline.vae_scale_factor_spatial * pipeline.transformer_config.patch_size[1]
     group = pipeline.vae_scale_factor_temporal
@@ -126,8 +126,6 @@ class Observer:
 
     def end(self) -> None:
         """The request is over: finished, cancelled, refused or failed."""
-        from vllm_omni.platforms import current_omni_platform
-
         if not self._reporting:
             return
         self._close_phase()
@@ -147,8 +145,6 @@ class Observer:
 
     def _enter(self, phase: str) -> None:
         """Begin a phase; the one before it ends here, so queued device work is waited for first."""
-        from vllm_omni.platforms import current_omni_platform
-
         if self._reporting:
             current_omni_platform.synchronize()
         self._close_phase()
@@ -162,8 +158,6 @@ class Observer:
         self._phase, self._phase_since = None, now
 
     def _report_step(self, step: int) -> None:
-        from vllm_omni.platforms import current_omni_platform
-
         if self._expert is not None and step > self._step:
             self._expert_steps[self._expert] = self._expert_steps.get(self._expert, 0) + 1
         self._step = step
@@ -187,8 +181,6 @@ class Observer:
         return original(*args, **kwargs)
 
     def _diffuse(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        from vllm_omni.platforms import current_omni_platform
-
         timesteps = kwargs["timesteps"] if "timesteps" in kwargs else args[1]
         self._steps = len(timesteps)
         self._enter("denoising")
@@ -203,8 +195,6 @@ class Observer:
         """Before step `step`. The original reads the timestep's value from the device, which waits for all
         that was queued before: the step that is reported finished is finished.
         """
-        from vllm_omni.diffusion.cancellation import check_request_cancellation
-
         original(step, *args, **kwargs)
         self._report_step(step)
         self._expert = None
@@ -218,8 +208,6 @@ class Observer:
 
     def _check_inputs(self, original: Any, *args: Any, **kwargs: Any) -> None:
         """Upstream raises a plain ValueError here, which would look like a failure of the engine."""
-        from vllm_omni.errors import OmniClientError
-
         try:
             original(*args, **kwargs)
         except ValueError as error:

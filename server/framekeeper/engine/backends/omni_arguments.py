@@ -85,7 +85,9 @@ def engine_arguments(model: str, options: dict[str, Any]) -> dict[str, Any]:
     used = prod(size for name, size in parallel.items() if name not in {"vae", "hsdp"})
     used = max(used, parallel["hsdp"])
     if used != whole["devices"]:
-        raise ValueError(f"parallel degrees make {used} ranks, devices is {whole['devices']}; make them equal")
+        raise ValueError(
+            f"parallel degrees make {used} ranks, devices is {whole['devices']}; make them equal"
+        )
     if whole["executor"] == "in_process" and whole["devices"] != 1:
         raise ValueError("executor in_process drives one device; set multiprocess for a group")
     arguments: dict[str, Any] = {

@@ -23,19 +23,19 @@ SEND_SECONDS = 0.5
 """How long a full queue may hold up a denoising step before the report is dropped."""
 
 
-class Report(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Base: `request` is the engine's id of one attempt."""
 
     request: str
 
 
-class PhaseReport(Report):
+class PhaseReport(Report, frozen=True, tag=True, kw_only=True):
     """A phase begins: text_encoding, denoising or decoding."""
 
     name: str
 
 
-class StepReport(Report):
+class StepReport(Report, frozen=True, tag=True, kw_only=True):
     """`step` of `steps` denoising steps are finished; the other fields as in `protocol.Step`."""
 
     step: int
@@ -45,7 +45,7 @@ class StepReport(Report):
     expert: int | None
 
 
-class EndReport(Report):
+class EndReport(Report, frozen=True, tag=True, kw_only=True):
     """The loop's process is done with this request, however it ended.
 
     `step` steps were finished, `seconds` by phase, `expert_steps` counts finished steps by transformer.

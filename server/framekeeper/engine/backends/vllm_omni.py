@@ -5,6 +5,8 @@ Progress and cancellation come from the worker extension in denoising.py, which 
 the executor `in_process` and in spawned ones with `multiprocess`.
 """
 
+# ruff: noqa: PLC0415  What is imported late takes seconds and opens the device; `load` reports it as a phase.
+
 from __future__ import annotations
 
 import asyncio

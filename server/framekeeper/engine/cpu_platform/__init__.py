@@ -29,7 +29,7 @@ def vllm_platform() -> str | None:
     """
     if not chosen():
         return None
-    from framekeeper.engine.cpu_platform.torchvision_schema import predefine
+    from framekeeper.engine.cpu_platform.torchvision_schema import predefine  # noqa: PLC0415 imports torch
 
     predefine()
     return "framekeeper.engine.cpu_platform.platform.CpuVllmPlatform"

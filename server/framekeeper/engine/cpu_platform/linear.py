@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch.nn import functional
+from vllm.model_executor.layers import utils
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,9 +22,7 @@ def plain_linear(layer: torch.nn.Module, remove_weight: bool) -> None:  # noqa: 
 
     The weight stays, whatever `remove_weight` says: torch's linear reads it at every call.
     """
-    from torch.nn import functional
-
-    layer.cpu_linear = functional.linear  # type: ignore[assignment]
+    layer.cpu_linear = functional.linear
 
 
 def install() -> None:
@@ -30,6 +31,4 @@ def install() -> None:
     The layers import the function by name at the moment they are loaded
     (vllm/model_executor/layers/linear.py), so replacing the module's attribute reaches all of them.
     """
-    from vllm.model_executor.layers import utils
-
     utils.dispatch_cpu_unquantized_gemm = plain_linear

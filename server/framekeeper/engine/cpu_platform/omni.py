@@ -54,7 +54,8 @@ class CpuOmniPlatform(OmniPlatform, CpuVllmPlatform):  # type: ignore[misc]
     @classmethod
     def init_diffusion_worker_vllm_config(cls, vllm_config: Any) -> None:  # noqa: ARG003
         """First hook that runs in every worker process, in process or spawned: replace what cannot work."""
-        from framekeeper.engine.cpu_platform import linear, output_loop
+        # Not at the top: both import the worker, which asks for this platform while it is being made.
+        from framekeeper.engine.cpu_platform import linear, output_loop  # noqa: PLC0415
 
         linear.install()
         output_loop.install()
@@ -92,7 +93,7 @@ class CpuOmniPlatform(OmniPlatform, CpuVllmPlatform):  # type: ignore[misc]
         return None
 
     @classmethod
-    def set_device(cls, device: torch.device) -> None:  # noqa: ARG003
+    def set_device(cls, device: torch.device) -> None:
         """Nothing to select. vllm's CPU platform would pin threads to a NUMA node by device index."""
 
     @classmethod
@@ -133,7 +134,7 @@ class CpuOmniPlatform(OmniPlatform, CpuVllmPlatform):  # type: ignore[misc]
         return cls.max_memory_reserved(device)
 
     @classmethod
-    def reset_peak_memory_stats(cls, device: torch.device | int | None = None) -> None:  # noqa: ARG003
+    def reset_peak_memory_stats(cls, device: torch.device | int | None = None) -> None:
         """The kernel's peak cannot be reset."""
 
     @classmethod

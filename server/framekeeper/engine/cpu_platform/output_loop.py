@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from vllm_omni.diffusion.data import AsyncDiffusionOutput, AsyncOutputKind
+from vllm_omni.diffusion.ipc import pack_diffusion_output_shm
+from vllm_omni.diffusion.worker.diffusion_worker import WorkerProc, logger
+
 
 def drain_outputs(process: Any) -> None:
     """Pack each finished output into shared memory and announce it, until the queue says None.
 
     The same messages in the same order as upstream's loop; `process` is the WorkerProc.
     """
-    from vllm_omni.diffusion.data import AsyncDiffusionOutput, AsyncOutputKind
-    from vllm_omni.diffusion.ipc import pack_diffusion_output_shm
-    from vllm_omni.diffusion.worker.diffusion_worker import logger
-
     while (item := process._async_output_queue.get()) is not None:
         output, output_id, _event = item
         ready = {"kind": AsyncOutputKind.OUTPUT_READY, "async_output_id": output_id}
@@ -37,6 +37,4 @@ def drain_outputs(process: Any) -> None:
 
 def install() -> None:
     """Replace the method in this process; it runs before the thread is started, and repeats harmlessly."""
-    from vllm_omni.diffusion.worker.diffusion_worker import WorkerProc
-
     WorkerProc._async_output_loop = drain_outputs

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -23,12 +25,10 @@ _library: list[Any] = []
 def predefine() -> None:
     """Define the operators, unless something has; call before the first import of torchvision or vllm.
 
-    Imports torch. Needed in every process that imports torchvision; vllm's platform plugin calls it, so a
+    Needed in every process that imports torchvision; vllm's platform plugin calls it, so a
     spawned worker process is served too. Harmless with a torchvision whose extension does load only when it
     is not called: the extension would define the operators a second time, so it is for the CPU alone.
     """
-    import torch
-
     if _library:
         return
     library = torch.library.Library("torchvision", "FRAGMENT")

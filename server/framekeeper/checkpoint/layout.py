@@ -1,0 +1,120 @@
+"""What a diffusers folder of a Wan model lacks, told from the files alone. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+INDEX = "model_index.json"
+WEIGHTLESS = {"scheduler", "tokenizer", "feature_extractor", "image_processor"}
+"""Components that are configuration only."""
+
+CONFIGS = {
+    "scheduler": ("scheduler_config.json",),
+    "tokenizer": ("tokenizer_config.json",),
+    "feature_extractor": ("preprocessor_config.json",),
+    "image_processor": ("preprocessor_config.json",),
+}
+"""Where a component's configuration is not called config.json."""
+
+NEEDED = ("transformer", "vae", "text_encoder", "tokenizer")
+"""What a Wan pipeline cannot do without, whether or not the index names it."""
+
+WEIGHT_ENDINGS = (".safetensors", ".bin")
+LFS_START = b"version https://git-lfs"
+"""First bytes of a pointer that `git clone` leaves where git-lfs is not installed."""
+
+
+def faults(directory: Path) -> list[str]:
+    """Every fault as one sentence that names the path; empty when the folder is complete.
+
+    Files are looked at, not read: whether a weight file holds the right tensors is not checked.
+    """
+    if not directory.is_dir():
+        return [f"{directory} is not a directory"]
+    index = directory / INDEX
+    content, fault = _read_json(index)
+    if fault:
+        return [fault]
+    components = sorted(_components(content))
+    found = [
+        f"{index} names no {name}, which a Wan pipeline needs" for name in NEEDED if name not in components
+    ]
+    for name in components:
+        found += _component_faults(directory / name, name)
+    return found
+
+
+def experts(directory: Path) -> int:
+    """Number of transformers, 1 or 2, that the index names. Raises ValueError when it cannot be read."""
+    content, fault = _read_json(directory / INDEX)
+    if fault:
+        raise ValueError(fault)
+    return 2 if "transformer_2" in _components(content) else 1
+
+
+def _components(content: dict[str, Any]) -> set[str]:
+    """Names whose value is a [library, class] pair; a pair of nulls is a component left out on purpose."""
+    return {
+        name
+        for name, value in content.items()
+        if isinstance(value, list) and len(value) == 2 and value[0] is not None
+    }
+
+
+def _component_faults(folder: Path, name: str) -> list[str]:
+    if not folder.is_dir():
+        return [f"{folder} is missing, but {INDEX} names {name}"]
+    found = []
+    for config in CONFIGS.get(name, ("config.json",)):
+        _, fault = _read_json(folder / config)
+        found += [fault] if fault else []
+    return found if name in WEIGHTLESS else found + _weight_faults(folder)
+
+
+def _weight_faults(folder: Path) -> list[str]:
+    weights = {path for path in folder.iterdir() if path.name.endswith(WEIGHT_ENDINGS)}
+    found = []
+    for index in sorted(folder.glob("*.index.json")):
+        content, fault = _read_json(index)
+        if fault:
+            found.append(fault)
+            continue
+        shards = content.get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            found.append(f"{index} has no weight_map")
+            continue
+        missing = sorted(str(shard) for shard in set(shards.values()) if not (folder / str(shard)).is_file())
+        found += [f"{folder / shard} is missing, but {index.name} names it" for shard in missing]
+    if not weights and not found:
+        found.append(f"{folder} holds no weights ({' or '.join(WEIGHT_ENDINGS)})")
+    return found + [fault for path in sorted(weights) if (fault := _file_fault(path))]
+
+
+def _file_fault(path: Path) -> str | None:
+    """A sentence when a file is certainly no content; reads its first bytes."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(LFS_START))
+    except OSError as error:
+        # A hub snapshot holds links into its store; a broken one is a download that was cut short.
+        return f"{path} cannot be read: {error.strerror}"
+    if not start:
+        return f"{path} is empty"
+    if start == LFS_START:
+        return f"{path} is a git-lfs pointer instead of the file; run git lfs pull"
+    return None
+
+
+def _read_json(path: Path) -> tuple[dict[str, Any], str | None]:
+    if not path.is_file():
+        return {}, f"{path} is missing"
+    fault = _file_fault(path)
+    if fault:
+        return {}, fault
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        return {}, f"{path} cannot be read: {error}"
+    return (content, None) if isinstance(content, dict) else ({}, f"{path} holds no JSON object")
