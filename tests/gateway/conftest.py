@@ -7,13 +7,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway.serving import served
-from jobs.records import ADMITS, DEFAULTS
 
 from framekeeper.database.pool import Database
 from framekeeper.jobs import engines
 from framekeeper.jobs.engines import EngineState
 from framekeeper.settings import Settings
+from gateway.serving import served
+from jobs.records import ADMITS, DEFAULTS
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ async def test_create_and_poll_follows_the_job_to_its_file(
     client: openai.AsyncOpenAI, database: Database, settings: Settings
 ) -> None:
     polling = asyncio.create_task(client.videos.create_and_poll(prompt="a cat", poll_interval_ms=20))
-    while not (page := await client.videos.list()).data:
+    while not (page := await client.videos.list()).data:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     held = await claim(database, page.data[0].id)
     await settle.report(database, held, phase="denoising", step=3, steps=6)

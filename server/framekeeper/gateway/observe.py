@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from http import HTTPStatus
 from uuid import uuid4
 
 import structlog
@@ -24,6 +25,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 ANSWER_SECONDS = 45.0
 #: As in nginx: the client went away before there was an answer.
 CLIENT_GONE = 499
+QUIET = frozenset({"/health/live", "/health/ready", "/health/startup", "/metrics"})
 
 
 class Observe:
@@ -78,4 +80,6 @@ class Observe:
             seconds = time.perf_counter() - begin
             route = getattr(scope.get("route"), "path", "unmatched")
             metrics.observe(route, scope["method"], status, seconds)
-            log.info("request", method=scope["method"], route=route, status=status, seconds=round(seconds, 4))
+            # Probes and scrapes come every few seconds.
+            write = log.debug if route in QUIET and status == HTTPStatus.OK else log.info
+            write("request", method=scope["method"], route=route, status=status, seconds=round(seconds, 4))

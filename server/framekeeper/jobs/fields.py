@@ -16,6 +16,7 @@ from framekeeper.errors import InvalidRequest
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
+NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 #: Longest piece of a client's value that a message repeats.
 SHOWN = 60
 
@@ -26,6 +27,9 @@ def shown(value: Any) -> str:
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**SHOWN:
         return "an integer of very many digits"
+    if isinstance(value, list | dict):
+        # Its repr may be as deep as the body allowed.
+        return "an array" if isinstance(value, list) else "an object"
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
@@ -124,11 +128,9 @@ class Fields:
 def _float(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
-    if isinstance(value, str) and (
-        NUMBER.fullmatch(value) or value.strip("+-").lower() in {"nan", "inf", "infinity"}
-    ):
+    if isinstance(value, str) and (NUMBER.fullmatch(value) or NOT_FINITE.fullmatch(value)):
         return float(value)
     if isinstance(value, int):
-        # An integer beyond a double's range is above every limit all the same.
-        return float(value) if abs(value) < 10**300 else math.copysign(1e300, value)
+        # An integer beyond a double's range is beyond every limit all the same.
+        return float(max(-(10**300), min(10**300, value)))
     return value if isinstance(value, float) else None

@@ -1,0 +1,80 @@
+"""How gunicorn runs the gateway: `gunicorn --config python:framekeeper.gateway.gunicorn` (see cli.py).
+
+Everything comes from the settings. gunicorn reads the lower-case names and the hooks of this module.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from gunicorn import glogging
+
+from framekeeper import logs
+from framekeeper.engine.parent_death import die_with_parent
+from framekeeper.settings import load
+
+_settings = load()
+#: One directory a port: two gateways may share `var`.
+_metrics = _settings.run_directory / f"prometheus-{_settings.port}"
+# prometheus_client reads this when it is first imported, which is in a worker, after this module.
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_metrics)
+
+wsgi_app = "framekeeper.gateway.app:create_app()"
+worker_class = "uvicorn_worker.UvicornWorker"
+_host = f"[{_settings.host}]" if ":" in _settings.host else _settings.host
+bind = [f"{_host}:{_settings.port}"]
+workers = _settings.gateway_processes
+#: A worker that says nothing for so long is killed: it is stuck, since requests are answered by an event loop.
+timeout = 60
+#: How long requests may end after SIGTERM. Followers of events reconnect; a finished video waits for them.
+graceful_timeout = 15
+#: Longer than the idle time of usual proxies would be wrong, shorter than a poll interval costs connections.
+keepalive = 15
+backlog = 512
+accesslog = None
+control_socket_disable = True
+proc_name = "framekeeper-gateway"
+#: Heartbeat files: in memory, since a slow disk would look like a stuck worker. They have no name.
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+
+
+class Log(glogging.Logger):
+    """gunicorn's logger, speaking through ours."""
+
+    def setup(self, cfg: Any) -> None:
+        """Let gunicorn compute what it caches, then replace its handlers."""
+        super().setup(cfg)
+        logs.configure(_settings, "gateway")
+
+
+logger_class = Log
+
+
+def on_starting(server: Any) -> None:
+    """In the master, once: begin with empty metrics, as files of dead processes would count for ever."""
+    shutil.rmtree(_metrics, ignore_errors=True)
+    _metrics.mkdir(parents=True)
+
+
+def post_fork(server: Any, worker: Any) -> None:
+    """In a new worker: end with the master, or its orphans would hold the port."""
+    die_with_parent(worker.ppid)
+
+
+def post_worker_init(worker: Any) -> None:
+    """In a worker whose class has replaced uvicorn's log handlers: put ours back."""
+    logs.configure(_settings, "gateway")
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """In the master, after a worker ended: its gauges end with it."""
+    from prometheus_client import multiprocess  # noqa: PLC0415  (needs the variable above)
+
+    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+
+
+def on_exit(server: Any) -> None:
+    """In the master, last."""
+    shutil.rmtree(_metrics, ignore_errors=True)

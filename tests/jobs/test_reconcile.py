@@ -1,0 +1,111 @@
+"""Jobs whose engine is gone, and queued jobs without a wake-up."""
+
+from __future__ import annotations
+
+from framekeeper.database.pool import Database
+from framekeeper.errors import EngineFailed
+from framekeeper.jobs import cancel, engines, lookup, reconcile, settle
+from framekeeper.jobs.engines import EngineState
+from framekeeper.jobs.submit import submit
+from framekeeper.jobs.video import Video, VideoState
+from jobs.records import ADMITS, DEFAULTS, request
+
+
+async def register(database: Database, run_id: str) -> None:
+    await engines.register(
+        database, engine_id="host/0", host="host", run_id=run_id, model="tiny", profile="p", runtime="r",
+        admits=ADMITS, defaults=DEFAULTS,
+    )  # fmt: skip
+
+
+async def running(database: Database, run_id: str = "first") -> Video:
+    await register(database, run_id)
+    video = await submit(database, "tiny", request())
+    held = await settle.claim(database, video.id, engine_id="host/0", run_id=run_id)
+    assert held is not None
+    return held
+
+
+async def settled(database: Database, stale_seconds: float = 30, max_attempts: int = 3) -> list[Video]:
+    return await reconcile.settle_lost(database, max_attempts=max_attempts, stale_seconds=stale_seconds)
+
+
+async def test_job_of_a_living_run_is_left_alone(database: Database) -> None:
+    held = await running(database)
+    assert await settled(database) == []
+    assert await lookup.find(database, held.id) == held
+
+
+async def test_job_of_a_run_that_was_replaced_is_queued_again(database: Database) -> None:
+    held = await running(database)
+    await register(database, "second")
+    (again,) = await settled(database)
+    assert (again.id, again.state, again.tries) == (held.id, VideoState.QUEUED, 1)
+    assert await settled(database) == []
+
+
+async def test_job_of_a_silent_engine_is_queued_again(database: Database) -> None:
+    held = await running(database)
+    async with database.transaction() as connection:
+        await connection.execute("UPDATE engines SET heartbeat_at = clock_timestamp() - interval '31 s'")
+    assert [video.id for video in await settled(database)] == [held.id]
+
+
+async def test_job_of_a_stopped_engine_is_queued_again(database: Database) -> None:
+    held = await running(database)
+    await engines.report(
+        database, engine_id="host/0", run_id="first", state=EngineState.STOPPED, phase=None, detail=None,
+        restarts=0, facts=None,
+    )  # fmt: skip
+    assert [video.id for video in await settled(database)] == [held.id]
+
+
+async def test_lost_job_fails_when_its_attempts_are_used_up(database: Database) -> None:
+    await running(database)
+    await register(database, "second")
+    (failed,) = await settled(database, max_attempts=1)
+    assert failed.state is VideoState.FAILED
+    assert failed.error_message is not None
+    assert "This was the only attempt." in failed.error_message
+
+
+async def test_lost_job_whose_owner_gave_it_up_is_not_run_again(database: Database) -> None:
+    held = await running(database)
+    await cancel.request_cancel(database, held.id)
+    await register(database, "second")
+    (after,) = await settled(database)
+    assert after.state is VideoState.CANCELLED
+
+
+async def test_replaced_run_reports_no_more(database: Database) -> None:
+    await register(database, "first")
+    await register(database, "second")
+    assert not await engines.report(
+        database, engine_id="host/0", run_id="first", state=EngineState.READY, phase=None, detail=None,
+        restarts=0, facts=None,
+    )  # fmt: skip
+    (engine,) = await engines.all_engines(database)
+    assert (engine.run_id, engine.state) == ("second", EngineState.STARTING)
+
+
+async def test_forgotten_queued_job_gets_a_new_wake_up(database: Database) -> None:
+    video = await submit(database, "tiny", request())
+    assert await reconcile.wake_forgotten(database, quiet_seconds=0) == 0
+    async with database.transaction() as connection:
+        await connection.execute("DELETE FROM procrastinate_jobs")
+    assert await reconcile.wake_forgotten(database, quiet_seconds=60) == 0
+    assert await reconcile.wake_forgotten(database, quiet_seconds=0) == 1
+    (task,) = await database.fetch_all("SELECT id, queue_name FROM procrastinate_jobs")
+    assert task["queue_name"] == video.queue
+    assert (await lookup.find(database, video.id)).queue_job_id == task["id"]
+    assert await reconcile.wake_forgotten(database, quiet_seconds=0) == 0
+
+
+async def test_wake_up_of_a_requeued_job_waits_as_asked(database: Database) -> None:
+    held = await running(database)
+    await settle.requeue(database, held, EngineFailed(), max_attempts=3, delay_seconds=60)
+    (task,) = await database.fetch_all(
+        "SELECT scheduled_at > now() + interval '50 s' AS later FROM procrastinate_jobs WHERE id <> %(old)s",
+        {"old": held.queue_job_id},
+    )
+    assert task["later"]
