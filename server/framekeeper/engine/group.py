@@ -12,7 +12,7 @@ from procrastinate.worker import Worker as QueueWorker
 
 from framekeeper import metrics
 from framekeeper.database.pool import Database
-from framekeeper.engine import protocol
+from framekeeper.engine import leftovers, protocol
 from framekeeper.engine.attempt import Attempt, persist
 from framekeeper.engine.bring_up import StartFailed, bring_up
 from framekeeper.engine.link import Link
@@ -187,7 +187,7 @@ class DeviceGroup:
         for directory in self.launch.directories:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         environment = self.launch.environment | {
-            "FRAMEKEEPER_RUN_DIRECTORY": str(self._settings.run_directory),
+            leftovers.RUN: str(self._settings.run_directory),
             "FRAMEKEEPER_ENGINE": self.id,
         }
         log_file = self._settings.var.absolute() / "log" / f"engine-{self.launch.group}.log"

@@ -9,10 +9,16 @@ import socket
 import sys
 from collections import deque
 from pathlib import Path
+from uuid import uuid4
 
+import structlog
+
+from framekeeper.engine import leftovers
 from framekeeper.engine.channel import Channel
 from framekeeper.engine.exit import Exit
 from framekeeper.engine.protocol import FromChild, decode_from_child
+
+log = structlog.get_logger()
 
 WARDEN = Path(__file__).with_name("warden.py")
 #: Lines of the engine's output that are kept in memory for the sentence about its end.
@@ -25,23 +31,30 @@ class WorkerProcess:
     """A started worker. Its process group is gone when `wait` returns."""
 
     def __init__(
-        self, warden: asyncio.subprocess.Process, channel: Channel[FromChild], lifeline: int, log: Path
+        self,
+        warden: asyncio.subprocess.Process,
+        channel: Channel[FromChild],
+        lifeline: int,
+        mark: str,
+        log_file: Path,
     ) -> None:
         self.channel = channel
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._warden = warden
         self._lifeline: int | None = lifeline
+        self._mark = mark
         self._reason: str | None = None
-        self._reader = asyncio.create_task(self._read_output(log), name="engine output")
+        self._reader = asyncio.create_task(self._read_output(log_file), name="engine output")
         self._exit = asyncio.create_task(self._wait(), name="engine exit")
 
     @classmethod
-    async def start(cls, python: Path, environment: dict[str, str], log: Path) -> WorkerProcess:
+    async def start(cls, python: Path, environment: dict[str, str], log_file: Path) -> WorkerProcess:
         """Start `framekeeper.engine.worker` with exactly this environment.
 
-        Raises OSError when the interpreter cannot be started. `log` is begun anew; the previous start's is
-        kept beside it with the ending `.1`.
+        Raises OSError when the interpreter cannot be started. `log_file` is begun anew; the one of the previous
+        start is kept beside it with the ending `.1`.
         """
+        mark = uuid4().hex
         ours, theirs = socket.socketpair()
         read_end, lifeline = os.pipe()
         fd = theirs.fileno()
@@ -59,7 +72,13 @@ class WorkerProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 limit=1024 * 1024,
-                env={**environment, "FRAMEKEEPER_CHANNEL_FD": str(fd), "FRAMEKEEPER_PASS_FDS": str(fd)},
+                env=environment
+                | {
+                    "FRAMEKEEPER_CHANNEL_FD": str(fd),
+                    "FRAMEKEEPER_PASS_FDS": str(fd),
+                    leftovers.START: mark,
+                    "SPT_NOENV": "1",
+                },
                 pass_fds=(read_end, fd),
                 start_new_session=True,
             )
@@ -70,7 +89,7 @@ class WorkerProcess:
         finally:
             os.close(read_end)
             theirs.close()
-        return cls(warden, await Channel.over(ours, decode_from_child), lifeline, log)
+        return cls(warden, await Channel.over(ours, decode_from_child), lifeline, mark, log_file)
 
     @property
     def pid(self) -> int:
@@ -94,18 +113,20 @@ class WorkerProcess:
 
     async def _wait(self) -> Exit:
         code = await self._warden.wait()
-        # A warden that was itself killed leaves the group to us; the worker has its parent-death signal.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._warden.pid, 9)
         self._drop_lifeline()
+        # A warden that was itself killed leaves its processes to us.
+        try:
+            await asyncio.to_thread(leftovers.kill, leftovers.START, self._mark, seconds=KILL_SECONDS)
+        except TimeoutError as error:
+            log.error("engine processes outlived SIGKILL", error=str(error))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._reader), 2)
         self._reader.cancel()
         self.channel.close()
         return Exit.of(code, self._reason)
 
-    async def _read_output(self, log: Path) -> None:
-        _begin_anew(log)
+    async def _read_output(self, log_file: Path) -> None:
+        _begin_anew(log_file)
         assert self._warden.stdout is not None
         while True:
             try:
@@ -117,7 +138,7 @@ class WorkerProcess:
             text = line.decode(errors="replace").rstrip("\r\n")
             self.tail.append(text)
             # A full disk must not stop the engine: its log is the least that can be lost.
-            with contextlib.suppress(OSError), log.open("a") as file:
+            with contextlib.suppress(OSError), log_file.open("a") as file:
                 file.write(text + "\n")
 
 

@@ -50,7 +50,7 @@ def main(settings: Settings) -> int:
         with _only_one(settings.run_directory):
             launches, python = prepare(settings)
             _check_port(settings.supervisor_host, settings.supervisor_port)
-            if killed := leftovers.kill(settings.run_directory):
+            if killed := leftovers.kill(leftovers.RUN, str(settings.run_directory)):
                 log.warning("ended processes that an earlier run left", pids=killed)
             asyncio.run(_run(settings, launches, python))
     except (Unusable, ProfileError) as error:
