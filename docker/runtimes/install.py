@@ -49,9 +49,9 @@ class StageFailed(Exception):
 class Log:
     """Runs commands into one file and shows one line per stage with the seconds it takes."""
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, lock: int) -> None:
         self.path = path
+        self._lock = lock
         self._file = path.open("a")
         self._number = 0
         self._title = ""
@@ -78,7 +78,11 @@ class Log:
         self._file.flush()
         start = self._file.tell()
         env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(environment or {})}
-        with subprocess.Popen(command, stdout=self._file, stderr=subprocess.STDOUT, env=env) as process:
+        # The command inherits the lock: should this script be killed, its pip goes on, and the next run
+        # must not start a second one in the same environment.
+        with subprocess.Popen(
+            command, stdout=self._file, stderr=subprocess.STDOUT, env=env, pass_fds=[self._lock]
+        ) as process:
             while True:
                 try:
                     status = process.wait(timeout=1.0)
@@ -179,47 +183,63 @@ def check(python: Path, runtime: dict[str, Any], log: Log) -> None:
     log.run(python, "-c", code, environment={"FRAMEKEEPER_DEVICE": runtime["device"]})
 
 
+def is_current(into: Path, wanted: str) -> bool:
+    """Whether the stamp of an installed environment says that nothing changed since."""
+    stamp = into / STAMP
+    return (into / "bin" / "python").exists() and stamp.is_file() and stamp.read_text().strip() == wanted
+
+
 def install(name: str, into: Path, given_python: str | None, wheel: Path | None) -> None:
-    """All stages; returns at once when the stamp says that nothing changed."""
+    """All stages under a lock; returns at once when the stamp says that nothing changed."""
     runtime = read_runtime(name)
     wanted = fingerprint(name, wheel)
-    stamp = into / STAMP
+    if not is_current(into, wanted):
+        interpreter = find_python(runtime["python"], given_python)
+        into.parent.mkdir(parents=True, exist_ok=True)
+        with (into.parent / f".{into.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("another installation into this directory is running; waiting for it", flush=True)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_current(into, wanted):
+                log = Log(into.parent / f"{into.name}.log", lock.fileno())
+                try:
+                    run_stages(runtime, into, interpreter, wheel, log)
+                except StageFailed as failure:
+                    tail = "\n".join(str(failure).rstrip().splitlines()[-15:])
+                    told = f"\n\n{tail}\n\nthe whole output is in {log.path}"
+                    if "No space left on device" in str(failure):
+                        raise CannotInstall(f"the disk is full{told}") from failure
+                    raise StageFailed(told) from failure
+                (into / STAMP).write_text(wanted + "\n")
+    print(f"{name} is installed in {into}")
+
+
+def run_stages(runtime: dict[str, Any], into: Path, interpreter: str, wheel: Path | None, log: Log) -> None:
+    """The five stages, each of which may be repeated; raises StageFailed or CannotInstall."""
+    name = runtime["name"]
     inside = into / "bin" / "python"
-    if inside.exists() and stamp.is_file() and stamp.read_text().strip() == wanted:
-        print(f"{name} is installed in {into}")
-        return
-    interpreter = find_python(runtime["python"], given_python)
-    into.parent.mkdir(parents=True, exist_ok=True)
+    pip: list[str | Path] = [inside, "-m", "pip"]
     free = shutil.disk_usage(into.parent).free
     if free < runtime["disk_gib"] * GIB and not into.exists():
         raise CannotInstall(
             f"{into.parent} has {free / GIB:.1f} GiB free, {name} needs {runtime['disk_gib']} GiB"
         )
-    log = Log(into.parent / f"{name}.log")
-    pip: list[str | Path] = [inside, "-m", "pip"]
-    with (into.parent / f".{into.name}.lock").open("w") as lock:
-        # A second installer waits here and then finds the stamp, or completes what the first left.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            log.begin(f"environment, Python {runtime['python']}")
-            log.end(prepare(into, interpreter, runtime["python"], log))
-            log.begin(f"torch {runtime['torch']}")
-            log.end(install_torch(pip, runtime, log))
-            log.begin("packages, each with its hash")
-            log.run(*pip, "install", "--no-deps", "--require-hashes", "-r", HERE / name / "requirements.lock")
-            log.end()
-            log.begin("framekeeper")
-            source: list[str | Path] = [wheel] if wheel else ["--no-build-isolation", "-e", PROJECT]
-            log.run(*pip, "install", "--no-deps", "--force-reinstall", *source)
-            log.end()
-            log.begin("imports")
-            check(inside, runtime, log)
-            log.end()
-        except StageFailed as failure:
-            tail = "\n".join(str(failure).rstrip().splitlines()[-15:])
-            raise StageFailed(f"\n{tail}\n\nthe whole output is in {log.path}") from failure
-        stamp.write_text(wanted + "\n")
-    print(f"{name} is installed in {into}")
+    log.begin(f"environment, Python {runtime['python']}")
+    log.end(prepare(into, interpreter, runtime["python"], log))
+    log.begin(f"torch {runtime['torch']}")
+    log.end(install_torch(pip, runtime, log))
+    log.begin("packages, each with its hash")
+    log.run(*pip, "install", "--no-deps", "--require-hashes", "-r", HERE / name / "requirements.lock")
+    log.end()
+    log.begin("framekeeper")
+    source: list[str | Path] = [wheel] if wheel else ["--no-build-isolation", "-e", PROJECT]
+    log.run(*pip, "install", "--no-deps", "--force-reinstall", *source)
+    log.end()
+    log.begin("imports")
+    check(inside, runtime, log)
+    log.end()
 
 
 def main() -> int:
