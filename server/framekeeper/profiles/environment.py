@@ -1,4 +1,4 @@
-"""Variables people set to cure this stack: which do nothing, which contradict a profile, what does it instead.
+"""Variables people set to cure this stack: those that do nothing, and those that contradict a profile.
 
 A worker's environment is built from nothing (see `launch`), so none of these can change a run. They are
 reported all the same, because whoever set one believes that it does something. What is read was looked up in
