@@ -46,6 +46,10 @@ class Settings(BaseSettings):
         None, description="Python of the engine's environment; default: bin/python of the profile's runtime."
     )
     engine_groups: int = Field(1, ge=1, le=64, description="Device groups (engines) this supervisor runs.")
+    device_locks: Path = Field(
+        Path("/tmp/framekeeper-devices"),  # noqa: S108  holds locks only, and is shared on purpose
+        description="Directory of the locks on cards, shared by all engines of a host.",
+    )
     host_id: str = Field(
         default_factory=socket.gethostname, description="Stable name of this host among the supervisors."
     )

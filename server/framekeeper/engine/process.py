@@ -51,8 +51,8 @@ class WorkerProcess:
     async def start(cls, python: Path, environment: dict[str, str], log_file: Path) -> WorkerProcess:
         """Start `framekeeper.engine.worker` with exactly this environment.
 
-        Raises OSError when the interpreter cannot be started. `log_file` is begun anew; the one of the previous
-        start is kept beside it with the ending `.1`.
+        Raises OSError when the interpreter cannot be started. `log_file` is begun anew; the previous
+        one is kept beside it with the ending `.1`.
         """
         mark = uuid4().hex
         ours, theirs = socket.socketpair()

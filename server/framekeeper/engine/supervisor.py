@@ -21,6 +21,7 @@ from framekeeper.checkpoint import layout
 from framekeeper.database.migrate import migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
 from framekeeper.engine import host, leftovers
+from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
 from framekeeper.engine.group import DeviceGroup
 from framekeeper.engine.port import listening
 from framekeeper.errors import DatabaseUnavailable, EngineFailed
@@ -50,9 +51,12 @@ def main(settings: Settings) -> int:
         with _only_one(settings.run_directory):
             launches, python = prepare(settings)
             _check_port(settings.supervisor_host, settings.supervisor_port)
+            locks = _lock_devices(settings, launches)
             if killed := leftovers.kill(leftovers.RUN, str(settings.run_directory)):
                 log.warning("ended processes that an earlier run left", pids=killed)
             asyncio.run(_run(settings, launches, python))
+            for lock in locks:
+                lock.release()
     except (Unusable, ProfileError) as error:
         print(error, file=sys.stderr)  # noqa: T201  the one thing a person must see
         return 2
@@ -73,7 +77,9 @@ def prepare(settings: Settings) -> tuple[list[Launch], Path]:
     groups = settings.engine_groups
     launches = [resolve(profile, facts, group=index, groups=groups) for index in range(groups)]
     python = settings.engine_python or settings.runtimes / profile.runtime / "bin" / "python"
-    faults = [f"model: {fault}" for fault in layout.faults(Path(launches[0].model))]
+    faults: list[str] = []
+    if profile.backend != "fault":  # whose model is a script
+        faults += [f"model: {fault}" for fault in layout.faults(Path(launches[0].model))]
     if not os.access(python, os.X_OK):
         target = settings.runtimes / profile.runtime
         faults.append(
@@ -107,6 +113,26 @@ def _only_one(run_directory: Path) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield
+
+
+def _lock_devices(settings: Settings, launches: Sequence[Launch]) -> list[DeviceLock]:
+    """Take every group's devices for this supervisor's life. Raises Unusable when another one has them."""
+    locks = []
+    for launch in launches:
+        # A CPU stands for as many devices as there are engines: only cards are shared by the whole host.
+        directory = settings.device_locks if launch.options["device"] != "cpu" else settings.run_directory
+        lock = DeviceLock(directory.absolute(), launch.devices, f"{settings.host_id}/{launch.group}")
+        try:
+            lock.acquire()
+        except DeviceHeld as error:
+            raise Unusable(f"profile {launch.profile.name}: {error}") from None
+        except OSError as error:
+            raise Unusable(
+                f"FRAMEKEEPER_DEVICE_LOCKS={directory}: cannot be used ({error.strerror}); set a directory "
+                "that all engines of this host share and may write to"
+            ) from None
+        locks.append(lock)
+    return locks
 
 
 def _check_port(address: str, port: int) -> None:

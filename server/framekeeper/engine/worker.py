@@ -55,6 +55,10 @@ def make_backend(name: str) -> Backend:
         from framekeeper.engine.backends.vllm_omni import VllmOmniBackend  # noqa: PLC0415
 
         return VllmOmniBackend()
+    if name == "fault":
+        from framekeeper.engine.backends.fault import FaultBackend  # noqa: PLC0415
+
+        return FaultBackend()
     raise ValueError(f"unknown backend {name!r}")
 
 
