@@ -87,12 +87,17 @@ def embedded_postgres(
                 stop(directory)
 
 
-def revive(directory: Path, log_file: Path) -> None:
-    """Start the server of `directory` again if it died while this process is using it."""
-    if running_server(directory) is None:
+def revive(directory: Path, log_file: Path) -> bool:
+    """Start the server of `directory` again if it died while this process uses it; says whether it did."""
+    if running_server(directory) is not None:
+        return False
+    try:
         with _lock_file(directory, "change") as change:
             fcntl.flock(change, fcntl.LOCK_EX)
             _start(directory, log_file, throwaway=False, alone=True)
+    except (OSError, AccountError) as error:
+        raise _explain(error, directory) from error
+    return True
 
 
 def stop(directory: Path) -> None:

@@ -3,13 +3,16 @@
 Everything comes from the settings. gunicorn reads the lower-case names and the hooks of this module.
 """
 
+# gunicorn calls its hooks by position.
+# ruff: noqa: ARG001
+
 from __future__ import annotations
 
 import os
 import shutil
 from typing import Any
 
-from gunicorn import glogging
+from gunicorn import glogging  # type: ignore[import-untyped]
 
 from framekeeper import logs
 from framekeeper.engine.parent_death import die_with_parent
@@ -26,11 +29,11 @@ worker_class = "uvicorn_worker.UvicornWorker"
 _host = f"[{_settings.host}]" if ":" in _settings.host else _settings.host
 bind = [f"{_host}:{_settings.port}"]
 workers = _settings.gateway_processes
-#: A worker that says nothing for so long is killed: it is stuck, since requests are answered by an event loop.
+#: A worker that says nothing for so long is killed: its event loop is stuck.
 timeout = 60
-#: How long requests may end after SIGTERM. Followers of events reconnect; a finished video waits for them.
+#: How long requests may take to end after SIGTERM. Followers of events reconnect.
 graceful_timeout = 15
-#: Longer than the idle time of usual proxies would be wrong, shorter than a poll interval costs connections.
+#: Longer than clients wait between two polls, so that they keep their connection.
 keepalive = 15
 backlog = 512
 accesslog = None
@@ -40,7 +43,7 @@ proc_name = "framekeeper-gateway"
 worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 
 
-class Log(glogging.Logger):
+class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's logger, speaking through ours."""
 
     def setup(self, cfg: Any) -> None:

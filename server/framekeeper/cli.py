@@ -1,0 +1,147 @@
+"""The command line. Thin: every command reads the settings, imports its part, and returns its exit status.
+
+0 is fine, 1 a failure, 2 a configuration that cannot work.
+"""
+
+# Imports stand in the commands, so that each command loads only what it needs.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from framekeeper import __version__
+from framekeeper.settings import Settings, SettingsError, load
+
+app = typer.Typer(
+    name="framekeeper",
+    help="Keeps a Wan2.2 text-to-video service alive.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+model_app = typer.Typer(help="Checkpoints.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+
+
+@app.command()
+def run() -> None:
+    """Run everything on this machine without Docker: database, supervisor, gateway."""
+    from framekeeper import logs
+    from framekeeper.launcher import run as run_all
+
+    settings = load()
+    logs.configure(settings, "launcher")
+    raise typer.Exit(run_all(settings))
+
+
+@app.command()
+def gateway() -> None:
+    """Run the HTTP gateway (gunicorn with uvicorn workers)."""
+    from framekeeper.launcher.preflight import CannotRun, gateway_port_fault
+
+    settings = _with_database(load())
+    if fault := gateway_port_fault(settings):
+        raise CannotRun(fault)
+    sys.stdout.flush()
+    arguments = ["-m", "gunicorn", "--config", "python:framekeeper.gateway.gunicorn"]
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606  (ourselves, without a shell)
+
+
+@app.command()
+def supervisor() -> None:
+    """Run this host's supervisor and its engines."""
+    from framekeeper import logs
+    from framekeeper.engine.supervisor import main as supervise
+
+    settings = load()
+    logs.configure(settings, "supervisor")
+    raise typer.Exit(supervise(settings))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to this version's schema."""
+    import psycopg
+
+    from framekeeper.database.migrate import migrate as migrate_schema
+
+    settings = _with_database(load())
+    try:
+        migrate_schema(settings.database_url)
+    except psycopg.OperationalError as error:
+        _say(f"the database does not answer: {str(error).strip().splitlines()[-1]}")
+        raise typer.Exit(1) from None
+    except psycopg.ProgrammingError as error:
+        raise SettingsError(f"FRAMEKEEPER_DATABASE_URL is not a PostgreSQL URL: {error}") from None
+    typer.echo("the schema is up to date")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@model_app.command("make-tiny")
+def make_tiny(
+    directory: Annotated[Path, typer.Argument(help="Where to write it; left alone if it is there already.")],
+) -> None:
+    """Write a Wan2.2-shaped checkpoint of a few megabytes with random weights."""
+    from framekeeper.launcher.checkpoint import engine_python
+
+    python = engine_python(load())
+    finished = subprocess.run(
+        [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute()], check=False
+    )
+    raise typer.Exit(finished.returncode)
+
+
+def _with_database(settings: Settings) -> Settings:
+    if not settings.database_url:
+        raise SettingsError(
+            "FRAMEKEEPER_DATABASE_URL is not set: set a PostgreSQL URL such as "
+            "postgresql://user@host/framekeeper, or use `framekeeper run`, which brings its own."
+        )
+    return settings
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _follow_parent() -> None:
+    """End with the launcher that started us, however it ends."""
+    from framekeeper.launcher.child import DIE_WITH
+
+    if parent := os.environ.pop(DIE_WITH, ""):
+        from framekeeper.engine.parent_death import die_with_parent
+
+        die_with_parent(int(parent))
+
+
+def main() -> None:
+    """Entry point: faults of the configuration are lines on standard error, never a traceback."""
+    from framekeeper.launcher.preflight import CannotRun
+
+    _follow_parent()
+    with suppress(ModuleNotFoundError):
+        from framekeeper.profiles.commands import app as profile_app
+
+        app.add_typer(profile_app, name="profile")
+    try:
+        app()
+    except (SettingsError, CannotRun) as error:
+        _say(str(error))
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What is checked before anything starts, each fault one line that says what to set."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from framekeeper.settings import Settings
+
+#: Logs, sockets, the small checkpoint and PostgreSQL's write-ahead log, beside the videos.
+FREE_BYTES_NEEDED = 512 * 1024 * 1024
+
+
+class CannotRun(Exception):
+    """This machine or configuration cannot run it; the message is for a person. Exit status 2."""
+
+
+def base_url(settings: Settings) -> str:
+    """Where a browser on this machine finds the gateway."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (not bound, translated)
+    host = everywhere.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
+@contextmanager
+def only_one(settings: Settings) -> Iterator[None]:
+    """Hold `var` for this launcher. Raises CannotRun when another one runs on it, or it cannot be written."""
+    directory = settings.run_directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "launcher.lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise CannotRun(
+            f"FRAMEKEEPER_VAR={settings.var}: {error.filename} cannot be written ({error.strerror}): change "
+            f"its owner, or set FRAMEKEEPER_VAR to a directory that can"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "another process"
+            raise CannotRun(
+                f"Framekeeper already runs on {settings.var} ({holder}): use it, stop it, or set "
+                f"FRAMEKEEPER_VAR, FRAMEKEEPER_PORT and FRAMEKEEPER_SUPERVISOR_PORT to run another"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, {base_url(settings)}\n")
+        lock.flush()
+        try:
+            yield
+        finally:
+            lock.truncate(0)
+
+
+def check_ports(settings: Settings) -> None:
+    """Raise CannotRun for every port that cannot be listened on."""
+    if settings.port == settings.supervisor_port:
+        raise CannotRun(
+            f"FRAMEKEEPER_PORT and FRAMEKEEPER_SUPERVISOR_PORT are both {settings.port}: change one"
+        )
+    faults = [
+        fault
+        for prefix, host, port in (
+            ("FRAMEKEEPER_", settings.host, settings.port),
+            ("FRAMEKEEPER_SUPERVISOR_", settings.supervisor_host, settings.supervisor_port),
+        )
+        if (fault := _port_fault(prefix, host, port))
+    ]
+    if faults:
+        raise CannotRun("\n".join(faults))
+
+
+def gateway_port_fault(settings: Settings) -> str | None:
+    """What is wrong with the gateway's port, or None."""
+    return _port_fault("FRAMEKEEPER_", settings.host, settings.port)
+
+
+def check_space(settings: Settings) -> None:
+    """Raise CannotRun when the disk of `var` or `media` is too full to start."""
+    needs = {settings.var: FREE_BYTES_NEEDED, settings.media_directory: settings.min_free_bytes}
+    names = {settings.var: "FRAMEKEEPER_VAR", settings.media_directory: "FRAMEKEEPER_MEDIA"}
+    for directory, needed in needs.items():
+        free = shutil.disk_usage(_existing(directory)).free
+        if free < needed:
+            raise CannotRun(
+                f"{names[directory]}={directory}: {free >> 20} MiB are free there, {needed >> 20} needed: "
+                f"free some, or set it to a directory on another disk"
+            )
+
+
+def _existing(directory: Path) -> Path:
+    directory = directory.absolute()
+    return next(step for step in (directory, *directory.parents) if step.exists())
+
+
+def _port_fault(prefix: str, host: str, port: int) -> str | None:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        return f"{prefix}HOST={host!r} is not an address of this machine ({error.strerror}): set 127.0.0.1"
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return (
+                    f"{prefix}PORT={port}: port {port} on {host} is in use: stop who uses it, or set another"
+                )
+            if error.errno == errno.EACCES:
+                return f"{prefix}PORT={port}: this account may not listen on port {port}: set one above 1023"
+            return f"{prefix}HOST={host}: cannot listen there ({error.strerror}): set 127.0.0.1"
+    return None
