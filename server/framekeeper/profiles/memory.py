@@ -1,8 +1,8 @@
 """How much device memory a profile needs: weights by residency, activations by tokens, decode by area.
 
 Calibrated on one H200 with vllm-omni 0.24.0 and 0.30.0, 81 frames, FlashAttention 3, full-size A14B weights
-and a text encoder cut to two layers. The slopes come from the 480x832 rows; the tests hold it
-against the 720x1280, fp8 and offload rows, which it was not fitted on (docs/profiles.md says how well). What no
+and a text encoder cut to two layers. The slopes come from the 480x832 rows; the tests hold it against the
+720x1280, fp8 and offload rows, which it was not fitted on (docs/profiles.md says how well). What no
 measurement covers (TI2V-5B, tiled decode, several devices, int8) is extrapolated and says so.
 """
 

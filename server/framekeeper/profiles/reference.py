@@ -16,8 +16,8 @@ _HEAD = """\
 <!-- Written by `framekeeper profile reference`; change the profiles, the schema or the rules instead. -->
 
 A profile is one YAML file in `configs/profiles`: everything that is decided about an engine.
-`FRAMEKEEPER_PROFILE=name` picks one. It is checked as a whole before anything holds a card; every fault is named
-at once, with its line, the reason, what to set instead, and the public evidence.
+`FRAMEKEEPER_PROFILE=name` picks one. It is checked as a whole before anything holds a card; every fault is
+named at once, with its line, the reason, what to set instead, and the public evidence.
 
     framekeeper profile list                  # what there is, and what was verified where
     framekeeper profile check [NAME ...]      # all faults of all profiles; exit code 2
@@ -26,15 +26,15 @@ at once, with its line, the reason, what to set instead, and the public evidence
     framekeeper profile diff A B
 
 `extends: NAME` starts from another profile of the directory; sections are merged key by key, `verified` and
-`accept_risk` are not inherited. A change of `fallbacks` holds on top of those before it, and every rung must be
-a legal profile by itself.
+`accept_risk` are not inherited. A change of `fallbacks` holds on top of those before it, and every rung
+must be a legal profile by itself.
 """
 _VERIFIED = """\
 Verified says where exactly this profile ran: `no`, `cpu`, `memory` (on a larger card with the rest filled),
-or `hardware`. Needed memory is the memory model's, for one device at the largest admitted shape. The model was
-fitted on an H200 at 832x480 and checked there at 1280x720, with fp8 and with offload: at most 3 % above what was
-measured with resident weights, 7 to 20 % (up to 0.85 GB) above it with streamed layers, never below. An asterisk
-marks numbers that no measurement covers (TI2V-5B, `offload: model`, several devices).
+or `hardware`. Needed memory is the memory model's, for one device at the largest admitted shape. The model
+was fitted on an H200 at 832x480 and checked there at 1280x720, with fp8 and with offload: at most 3 % above
+what was measured with resident weights, 7 to 20 % (up to 0.85 GB) above it with streamed layers, never
+below. An asterisk marks numbers that no measurement covers (TI2V-5B, `offload: model`, several devices).
 """
 
 
@@ -77,8 +77,8 @@ def _row(profile: Profile) -> str:
 
 def _rules() -> Iterator[str]:
     yield "## The rules\n"
-    yield "A rule that says so may be broken with `accept_risk: {<id>: <reason>}` on the runtimes where that was"
-    yield "measured. Warnings are printed and refuse nothing.\n"
+    yield "A rule that says so may be broken with `accept_risk: {<id>: <reason>}` on the runtimes where"
+    yield "that was measured. Warnings are printed and refuse nothing.\n"
     for rule in (*rules.RULES, rules.ACCEPTANCE):
         notes = []
         if rule.severity == "warn":
