@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
+import structlog
 
+from framekeeper import logs
 from framekeeper.database.pool import Database
 from framekeeper.jobs import engines
 from framekeeper.jobs.engines import EngineState
 from framekeeper.settings import Settings
 from gateway.serving import served
 from jobs.records import ADMITS, DEFAULTS
+
+
+class Cluster(Protocol):
+    """What the fixture `postgres_cluster` is."""
+
+    url: str
+
+    def url_of(self, database: str) -> str: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def log_lines() -> Iterator[io.StringIO]:
+    """The gateway's log as a container writes it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    lines = io.StringIO()
+    logs.configure(Settings(log_format="json"), "gateway", lines)
+    yield lines
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="module")
+def shared_http(
+    postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx.Client]:
+    """A client of one server with a ready engine for all tests of a module that change nothing."""
+    name = f"shared_{uuid4().hex}"
+    with psycopg.connect(postgres_cluster.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{postgres_template}" STRATEGY FILE_COPY')
+        url = postgres_cluster.url_of(name)
+        asyncio.run(_prepare(url))
+        settings = Settings(database_url=url, var=tmp_path_factory.mktemp("var"), min_free_bytes=0)
+        with served(settings) as base, httpx.Client(base_url=base, timeout=20) as client:
+            yield client
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def _prepare(url: str) -> None:
+    database = Database(url, size=1)
+    await database.open()
+    await register(database)
+    await report(database, EngineState.READY)
+    await database.close()
 
 
 @pytest.fixture
@@ -30,6 +82,13 @@ def url(settings: Settings) -> Iterator[str]:
 @pytest.fixture
 def http(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+async def web(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """As `http`, for tests that move jobs meanwhile."""
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         yield client
 
 

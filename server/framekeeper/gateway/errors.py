@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,12 +12,12 @@ import psycopg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from framekeeper.database.pool import UNAVAILABLE
 from framekeeper.errors import DatabaseUnavailable, FramekeeperError, InvalidRequest
-from framekeeper.jobs.fields import shown
+from framekeeper.jobs.fields import SHOWN, shown
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ class RangeNotSatisfiable(FramekeeperError):
         super().__init__(f"The requested range lies outside the file, which has {size} bytes.")
 
 
-def answer(error: FramekeeperError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def answer(error: FramekeeperError, headers: Mapping[str, str] | None = None) -> Response:
     """The answer for one of our errors."""
     return error_response(
         error.status, error.message, type=error.type, code=error.code, param=error.param,
@@ -53,10 +54,12 @@ def error_response(
     code: str,
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
+) -> Response:
     """An answer in OpenAI's error shape."""
-    body = {"error": {"message": message, "type": type, "param": param, "code": code}}
-    return JSONResponse(body, status_code=status, headers=dict(headers or {}))
+    # `param` may be any text that a client used as a field's name.
+    body = {"error": {"message": message, "type": type, "param": param and param[:SHOWN], "code": code}}
+    content = json.dumps(body, ensure_ascii=True).encode("ascii")
+    return Response(content, status, dict(headers or {}), media_type="application/json")
 
 
 def translated(error: Exception) -> FramekeeperError | None:
@@ -98,7 +101,7 @@ def _headers(error: FramekeeperError) -> dict[str, str]:
     return headers
 
 
-async def _on_error(_request: Request, error: Exception) -> JSONResponse:
+async def _on_error(_request: Request, error: Exception) -> Response:
     known = translated(error)
     if known is None:
         raise error
@@ -107,7 +110,7 @@ async def _on_error(_request: Request, error: Exception) -> JSONResponse:
     return answer(known)
 
 
-async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     words = {
@@ -121,7 +124,7 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
     )  # fmt: skip
 
 
-async def _on_validation_error(_request: Request, error: Exception) -> JSONResponse:
+async def _on_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults = [
         (str(fault["loc"][-1]), f"{fault['loc'][-1]}={shown(fault.get('input'))}: {fault['msg']}.")
