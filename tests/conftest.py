@@ -41,6 +41,15 @@ def postgres_cluster() -> Iterator[Cluster]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A fresh directory that every account can reach, as the server of root needs; tmp_path is 0700."""
+    home = Path(tempfile.mkdtemp(prefix="framekeeper-tests-"))
+    home.chmod(0o755)
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgres_template(postgres_cluster: Cluster) -> str:
     """The name of a migrated, empty database that others are copied from."""

@@ -108,6 +108,7 @@ def redact(value: Any) -> Any:
 def _shared_processors(program: str, *, hide_prompts: bool) -> list[Processor]:
     def name_program(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event["program"] = program
+        event.pop("color_message", None)  # uvicorn's, the same text once more
         return event
 
     processors: list[Processor] = [

@@ -349,7 +349,7 @@ def _explain(error: OSError | AccountError, directory: Path) -> EmbeddedError:
         return EmbeddedError(
             f"no space left for {directory}: free some, or set FRAMEKEEPER_VAR to a directory on another disk"
         )
-    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}:
+    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
         return EmbeddedError(
             f"{error.filename or directory} cannot be written ({error.strerror}): change its owner, or set "
             f"FRAMEKEEPER_VAR to a directory that can"

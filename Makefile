@@ -1,0 +1,89 @@
+# `make run` and `make test` are all that is needed; both are safe to repeat and quick the second time.
+
+# dash has no pipefail and no SECONDS.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# Files that a failing recipe left half-made must not count as made.
+.DELETE_ON_ERROR:
+.PHONY: help setup runtime model run test test-fast lint format lock clean python
+
+VENV := .venv
+RUNTIME ?= omni-0.30-cpu
+MODEL := var/models/wan2.2-t2v-tiny
+LOG := $(VENV)/setup.log
+PYTHON ?= $(firstword $(shell command -v python3.11) $(shell command -v python3.12) python3.11)
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+
+# HOST counts only on make's command line: some shells export a variable of that name.
+OPTIONS := $(if $(PORT),FRAMEKEEPER_PORT=$(PORT)) $(if $(PROFILE),FRAMEKEEPER_PROFILE=$(PROFILE)) \
+	$(if $(filter command%,$(origin HOST)),FRAMEKEEPER_HOST=$(HOST))
+
+# $(call step,what,command): one line with its seconds; the whole output goes to a file, its end is shown on failure.
+define step
+@printf '%s ... ' "$(1)"; SECONDS=0; \
+if { $(2); } >> $(LOG) 2>&1; then echo "$$SECONDS s"; \
+else echo failed; echo; tail -n 15 $(LOG); echo; echo "The whole output is in $(LOG)."; exit 1; fi
+endef
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/dev.stamp ## environment of gateway, supervisor and tests in .venv
+
+runtime: $(VENV)/run.stamp ## the engine's environment: torch and vllm-omni for a CPU, about 3 GB
+	@$(PYTHON) docker/runtimes/install.py $(RUNTIME) --into .runtimes/$(RUNTIME)
+
+model: runtime ## the small Wan2.2 checkpoint with random weights
+	@$(VENV)/bin/framekeeper model make-tiny $(MODEL)
+
+run: runtime ## run everything on http://127.0.0.1:8000; PORT=, HOST=, PROFILE= change it
+	@exec env $(OPTIONS) $(VENV)/bin/framekeeper run
+
+test: setup runtime ## every test, the whole system with the real engine included
+	@$(VENV)/bin/python -m pytest
+
+test-fast: setup ## tests that need no engine, in under a minute
+	@$(VENV)/bin/python -m pytest -m "not stack and not slow"
+
+lint: setup ## ruff and mypy
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+format: setup ## lay out the code, renew README's table of settings
+	@$(VENV)/bin/ruff format .
+	@$(VENV)/bin/python -m framekeeper.settings_table README.md
+
+lock: setup ## write server/*.lock anew from pyproject.toml, with the newest versions it allows
+	@mkdir -p build
+	@$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > build/requirements-dev.in
+	$(VENV)/bin/python -m piptools compile $(COMPILE) --extra embedded --build-deps-for editable -o server/requirements.lock pyproject.toml
+	$(VENV)/bin/python -m piptools compile $(COMPILE) -c server/requirements.lock -o server/requirements-dev.lock build/requirements-dev.in
+
+# Neither the index nor the machine's pip configuration goes into the files.
+COMPILE := --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+clean: ## remove environments and caches; var/ with its videos and database stays
+	rm -rf $(VENV) .runtimes build .mypy_cache .ruff_cache .pytest_cache .hypothesis server/*.egg-info
+	find server tests bench healthchecks docker -name __pycache__ -type d -prune -exec rm -rf {} +
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2> /dev/null || { \
+		echo "Python 3.11 is missing (on Debian 12: apt-get install python3.11 python3.11-venv)."; \
+		echo "If it lies elsewhere: make PYTHON=/path/to/python3.11 …"; exit 2; } >&2
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo "Python's venv is missing (on Debian: apt-get install python3.11-venv)."; exit 2; } >&2
+
+$(VENV)/venv.stamp: | python
+	@mkdir -p $(VENV)
+	$(call step,[1/3] environment in $(VENV),$(PYTHON) -m venv $(VENV))
+	@touch $@
+
+$(VENV)/run.stamp: server/requirements.lock pyproject.toml | $(VENV)/venv.stamp
+	$(call step,[2/3] packages each with its hash,$(PIP) install --no-deps --require-hashes -r server/requirements.lock && $(PIP) install --no-deps --no-build-isolation -e .)
+	@touch $@
+
+$(VENV)/dev.stamp: server/requirements-dev.lock $(VENV)/run.stamp
+	$(call step,[3/3] tools for tests and lint,$(PIP) install --no-deps --require-hashes -r server/requirements-dev.lock)
+	@touch $@
