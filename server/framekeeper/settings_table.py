@@ -1,4 +1,4 @@
-"""Writes README's table of settings from the settings themselves: `python -m framekeeper.settings_table README.md`."""
+"""Writes README's table of settings: `python -m framekeeper.settings_table README.md`."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ SOCKET_PATH_LIMIT = 107
 FREE_BYTES_NEEDED = 160 * 1024 * 1024
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+QUIT_SECONDS = 5.0
 #: Characters that mean nothing to a shell, to postgresql.conf's lists, or in a URL.
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+-]+")
 PR_SET_PDEATHSIG = 1
@@ -106,7 +107,11 @@ def stop(directory: Path) -> None:
     if server is None:
         return
     server = _children.pop(directory, server)
-    for wish, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)):
+    for wish, seconds in (
+        (signal.SIGINT, STOP_SECONDS),
+        (signal.SIGQUIT, QUIT_SECONDS),
+        (signal.SIGKILL, 5.0),
+    ):
         with suppress(psutil.NoSuchProcess):
             server.send_signal(wish)
         with suppress(psutil.TimeoutExpired):
@@ -349,7 +354,13 @@ def _explain(error: OSError | AccountError, directory: Path) -> EmbeddedError:
         return EmbeddedError(
             f"no space left for {directory}: free some, or set FRAMEKEEPER_VAR to a directory on another disk"
         )
-    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
+    if isinstance(error, OSError) and error.errno in {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EEXIST,
+    }:
         return EmbeddedError(
             f"{error.filename or directory} cannot be written ({error.strerror}): change its owner, or set "
             f"FRAMEKEEPER_VAR to a directory that can"
