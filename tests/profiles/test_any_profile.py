@@ -109,8 +109,8 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
-    # A few changes of a legal profile, all keys at once would be refused nearly always; and sometimes one whole
-    # section, whose keys clash with each other.
+    # A few changes of a legal profile, since all keys at once would be refused nearly always; and sometimes
+    # one whole section, whose keys clash with each other.
     chosen = draw(st.lists(st.sampled_from(sorted(KEYS)), max_size=5, unique=True))
     section = draw(st.sampled_from([None, None, "allocator.", "parallel.", "devices.", "defaults."]))
     chosen += [key for key in KEYS if section and key.startswith(section) and key not in chosen]
