@@ -145,7 +145,7 @@ class Attempt:
             else:
                 reason = f"the engine gave no sign of progress for {allowed:g} s while {self._where()}"
             self._log.error("deadline missed", reason=reason)
-            self._link.process.kill(reason)
+            self._link.condemn(reason)
             return await box.get()
 
     def _where(self) -> str:
@@ -211,6 +211,9 @@ class Attempt:
 
     async def _failed(self, message: protocol.Failed) -> None:
         self._log.error("job failed in the engine", kind=message.kind, message=message.message)
+        if message.kind == "engine" or not message.healthy:
+            # Before the job is settled: the queue must not bring the next one to this process.
+            self._link.condemn(f"a job failed: {message.message}")
         if message.kind == "frames":
             await self._fail(FramesInvalid(f"The engine made no picture: {message.message}."))
         elif message.kind == "storage":
@@ -218,8 +221,6 @@ class Attempt:
             await self._again(error, delay_seconds=STORAGE_SECONDS)
         else:
             await self._again(EngineFailed(f"While {self._where()}, the engine failed: {message.message}."))
-        if message.kind == "engine" or not message.healthy:
-            self._link.process.kill(f"a job failed: {message.message}")
 
     async def _fail(self, error: FramekeeperError) -> None:
         after = await persist(lambda: settle.fail(self._database, self.video, error))

@@ -47,6 +47,11 @@ class Link:
         """Send to the worker; a dead one is found by its `Exit`."""
         self.process.channel.send(message)
 
+    def condemn(self, reason: str) -> None:
+        """End the worker; from now on it gets no job, also while it still lives."""
+        self.gone = True
+        self.process.kill(reason)
+
     async def pump(self) -> Exit:
         """Sort messages until the process has ended."""
         try:
@@ -57,7 +62,7 @@ class Link:
                 if box is not None:
                     box.put_nowait(message)
         except msgspec.DecodeError as error:
-            self.process.kill(f"the worker sent a message that is not of this version ({error})")
+            self.condemn(f"the worker sent a message that is not of this version ({error})")
         # The channel is closed: whatever still lives of the group is of no use.
         self.gone = True
         await asyncio.sleep(0.2)  # let a process that ends by itself show its own exit status

@@ -14,17 +14,15 @@ class MediaStore:
 
     def directory(self, video_id: str) -> Path:
         """The job's directory, which need not exist."""
-        path = self.root / video_id
-        if path.parent != self.root:
+        if not _is_one_name(video_id):
             raise ValueError(f"not a video id: {video_id!r}")
-        return path
+        return self.root / video_id
 
     def file(self, video_id: str, name: str) -> Path:
         """A file of a job."""
-        path = self.directory(video_id) / name
-        if path.parent != self.root / video_id:
+        if not _is_one_name(name):
             raise ValueError(f"not a file name: {name!r}")
-        return path
+        return self.directory(video_id) / name
 
     def remove(self, video_id: str) -> None:
         """Remove all files of a job."""
@@ -46,3 +44,7 @@ class MediaStore:
         while not existing.exists():
             existing = existing.parent
         return shutil.disk_usage(existing).free
+
+
+def _is_one_name(text: str) -> bool:
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text

@@ -3,8 +3,8 @@
     python omni_scenario.py MODEL SCENARIO.json RESULT.json
 
 A scenario is {"options": {...}, "actions": [...]}; an action is {"do": "generate" | "cancel" | "healthy" |
-"drop_receiver", ...}. "generate" takes `request` (fields that differ from the default), `cancel_at_step` and
-`cancel_at_phase`.
+"break_decoder" | "drop_receiver", ...}. "generate" takes `request` (fields that differ from the default),
+`cancel_at_step`, `cancel_at_phase` and `kill_ranks_at_step`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,27 @@ REQUEST = {
 }
 
 
+def kill_ranks() -> None:
+    """SIGKILL to every process that the executor spawned."""
+    import psutil
+
+    for child in psutil.Process().children():
+        if "resource_tracker" not in " ".join(child.cmdline()):
+            child.kill()
+
+
+def break_decoder(backend: Any) -> None:
+    """Let the next decoding of an engine in this process fail without words, once."""
+    vae = backend._engine.executor.driver_worker.worker.model_runner.pipeline.vae
+    decode = vae.decode
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        vae.decode = decode
+        raise AssertionError
+
+    vae.decode = fail
+
+
 def generate(backend: Any, action: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
@@ -53,6 +74,8 @@ def generate(backend: Any, action: dict[str, Any]) -> dict[str, Any]:
         steps.append(report)
         if action.get("cancel_at_step") == report.step:
             backend.cancel(request.job)
+        if action.get("kill_ranks_at_step") == report.step:
+            kill_ranks()
 
     seen: dict[str, Any] = {"phases": phases}
     try:
@@ -104,6 +127,8 @@ def main() -> None:
                 results.append(backend.cancel(action["job"]))
             case "healthy":
                 results.append(backend.healthy())
+            case "break_decoder":
+                results.append(break_decoder(backend))
             case "drop_receiver":
                 results.append(backend._receiver.close())
     backend.close()

@@ -37,12 +37,23 @@ ACTIONS: list[dict[str, Any]] = [
     {"name": "width", "do": "generate", "request": {"width": 65}},
     {"name": "num_frames", "do": "generate", "request": {"num_frames": 10}},
     {"name": "prompt", "do": "generate", "request": {"prompt": "  "}},
+    {"name": "num_inference_steps", "do": "generate", "request": {"num_inference_steps": 900}},
     {"name": "boundary", "do": "generate", "request": {"boundary_ratio": 0.0}},
     {"name": "probe", "do": "generate"},
     {"name": "healthy", "do": "healthy"},
-    {"name": "drop", "do": "drop_receiver"},
-    {"name": "unheard", "do": "generate"},
 ]
+
+LAST: dict[str, list[dict[str, Any]]] = {
+    "in_process": [
+        {"name": "break", "do": "break_decoder"},
+        {"name": "broken", "do": "generate"},
+        {"name": "mended", "do": "generate"},
+    ],
+    "multiprocess": [
+        {"name": "killed", "do": "generate", "request": LONG, "kill_ranks_at_step": 3},
+        {"name": "dead", "do": "healthy"},
+    ],
+}
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +100,7 @@ def played(
     request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp(request.param)
-    return play(checkpoint, directory, {**OPTIONS, "executor": request.param}, ACTIONS)
+    return play(checkpoint, directory, {**OPTIONS, "executor": request.param}, ACTIONS + LAST[request.param])
 
 
 def seen(played: dict[str, Any], name: str) -> dict[str, Any]:
@@ -162,7 +173,7 @@ def test_cancel_outside_a_generation_is_harmless(played: dict[str, Any]) -> None
     assert seen(played, "same job")["sha256"] == seen(played, "first")["sha256"]
 
 
-@pytest.mark.parametrize("field", ["width", "num_frames", "prompt"])
+@pytest.mark.parametrize("field", ["width", "num_frames", "prompt", "num_inference_steps"])
 def test_a_wrong_request_is_refused_by_its_field(played: dict[str, Any], field: str) -> None:
     refused = seen(played, field)
     assert refused["outcome"] == "refused", refused
@@ -174,11 +185,18 @@ def test_the_engine_goes_on_after_all_that(played: dict[str, Any]) -> None:
     assert seen(played, "healthy") is True
 
 
-def test_nobody_listening_does_not_stop_the_engine(played: dict[str, Any]) -> None:
-    unheard = seen(played, "unheard")
-    assert unheard["outcome"] == "done"
-    assert unheard["sha256"] == seen(played, "first")["sha256"]
-    assert unheard["steps"] == []
+@pytest.mark.parametrize("played", ["in_process"], indirect=True)
+def test_a_failure_without_words_is_told_by_its_type(played: dict[str, Any]) -> None:
+    """An exception without a message comes out of upstream's engine as an output without frames."""
+    assert seen(played, "broken")["outcome"] == "failed"
+    assert "AssertionError" in seen(played, "broken")["message"]
+    assert seen(played, "mended")["sha256"] == seen(played, "first")["sha256"]
+
+
+@pytest.mark.parametrize("played", ["multiprocess"], indirect=True)
+def test_a_killed_rank_fails_the_job_and_the_engine(played: dict[str, Any]) -> None:
+    assert seen(played, "killed")["outcome"] == "failed"
+    assert seen(played, "dead") is False
 
 
 def test_nothing_is_left_and_no_prompt_is_logged(played: dict[str, Any]) -> None:
@@ -186,8 +204,19 @@ def test_nothing_is_left_and_no_prompt_is_logged(played: dict[str, Any]) -> None
     assert "cat walks" not in played["output"]
 
 
-def test_layerwise_offload_with_blocking_prefetch(checkpoint: Path, tmp_path: Path) -> None:
+def test_layerwise_offload_with_blocking_prefetch_and_nobody_listening(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     options = {**OPTIONS, "offload": "layerwise", "offload_prefetch": "sync"}
-    played = play(checkpoint, tmp_path, options, [{"name": "first", "do": "generate"}])
+    actions = [
+        {"name": "first", "do": "generate"},
+        {"name": "drop", "do": "drop_receiver"},
+        {"name": "unheard", "do": "generate"},
+    ]
+    played = play(checkpoint, tmp_path, options, actions)
     assert seen(played, "first")["outcome"] == "done"
     assert seen(played, "first")["expert_steps"].keys() == {"0", "1"}
+    # And with nobody listening to its reports the engine goes on.
+    assert seen(played, "unheard")["outcome"] == "done"
+    assert seen(played, "unheard")["sha256"] == seen(played, "first")["sha256"]
+    assert seen(played, "unheard")["steps"] == []

@@ -60,6 +60,10 @@ class ObservedWorker:
             return super().execute_model(req, *args, **kwargs)  # type: ignore[misc]
         except OmniClientError as error:
             return DiffusionOutput.from_exception(error)
+        except Exception as error:
+            # Upstream's executors keep the words and drop the type, or drop both (multiprocess).
+            self._observer.fail(error)
+            raise
         finally:
             self._observer.end()
 
@@ -122,7 +126,13 @@ class Observer:
         self._expert_steps: dict[int, int] = {}
         self._seconds: dict[str, float] = {}
         self._phase: str | None = None
+        self._error: str | None = None
         self._since = self._phase_since = time.monotonic()
+
+    def fail(self, error: Exception) -> None:
+        """The request ends by this exception."""
+        # A datagram has a limit, and an out-of-memory message with its statistics can be long.
+        self._error = f"{type(error).__name__}: {error}"[:8000]
 
     def end(self) -> None:
         """The request is over: finished, cancelled, refused or failed."""
@@ -136,6 +146,7 @@ class Observer:
                 seconds=self._seconds,
                 expert_steps=self._expert_steps,
                 peak_memory_bytes=int(current_omni_platform.max_memory_reserved() or 0),
+                error=self._error,
             )
         )
 
@@ -183,6 +194,12 @@ class Observer:
     def _diffuse(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         timesteps = kwargs["timesteps"] if "timesteps" in kwargs else args[1]
         self._steps = len(timesteps)
+        # Whole timesteps out of 1000: several hundred steps repeat some, and upstream's solver then fails
+        # an assertion half-way through the video.
+        distinct = len(set(timesteps.tolist()))
+        if distinct < self._steps:
+            message = f"num_inference_steps {self._steps} leaves only {distinct} distinct timesteps"
+            raise OmniClientError(message, error_type="num_inference_steps")
         self._enter("denoising")
         latents = original(*args, **kwargs)
         if self._reporting:

@@ -48,13 +48,15 @@ class StepReport(Report, frozen=True, tag=True, kw_only=True):
 class EndReport(Report, frozen=True, tag=True, kw_only=True):
     """The loop's process is done with this request, however it ended.
 
-    `step` steps were finished, `seconds` by phase, `expert_steps` counts finished steps by transformer.
+    `step` steps were finished, `seconds` by phase, `expert_steps` counts finished steps by transformer,
+    `error` is the type and words of the exception that ended it, None when none did.
     """
 
     step: int
     seconds: dict[str, float]
     expert_steps: dict[int, int]
     peak_memory_bytes: int
+    error: str | None = None
 
 
 AnyReport = PhaseReport | StepReport | EndReport

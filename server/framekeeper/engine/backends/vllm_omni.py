@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0
 """How long the last report may lag behind the result; it was sent before it."""
 
+FAILURE_SECONDS = 0.5
+"""The same when the engine failed and there may be no report at all."""
+
 HEALTH_SECONDS = 30.0
 """How long a device may take to answer before it counts as gone (multiprocess executor only)."""
 
@@ -109,6 +112,9 @@ class VllmOmniBackend:
         try:
             output = self._runner.run(self._consume(_engine_request(request, running.id)))
             running.ended.wait(END_SECONDS)
+            if running.end and running.end.error:
+                # An exception without words reaches us as an output without frames.
+                raise RuntimeError(running.end.error)
             return _generation(output, running, time.monotonic() - began)
         except DiffusionRequestAbortedError:
             running.ended.wait(END_SECONDS)
@@ -117,6 +123,11 @@ class VllmOmniBackend:
             # denoising.refuse_wrong names the field in the error's type; upstream's own says no field.
             field = error.error_type if error.error_type in type(request).__struct_fields__ else None
             raise RequestRefused(error.message, field) from None
+        except Exception as error:
+            # A worker process that was killed sends no last report, so this wait is short.
+            if running.ended.wait(FAILURE_SECONDS) and running.end and running.end.error:
+                raise RuntimeError(running.end.error) from error
+            raise
         finally:
             with self._lock:
                 self._running = None
