@@ -204,9 +204,7 @@ def test_nothing_is_left_and_no_prompt_is_logged(played: dict[str, Any]) -> None
     assert "cat walks" not in played["output"]
 
 
-def test_layerwise_offload_with_blocking_prefetch_and_nobody_listening(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_layerwise_offload_blocking_and_unheard(checkpoint: Path, tmp_path: Path) -> None:
     options = {**OPTIONS, "offload": "layerwise", "offload_prefetch": "sync"}
     actions = [
         {"name": "first", "do": "generate"},
