@@ -62,6 +62,22 @@ def test_show_works_for_every_profile_on_a_machine_without_cards(name: str) -> N
     assert code == 0, text
 
 
+def test_show_here_names_variables_that_do_not_reach_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE", "0")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    code, text = run("show", "cpu-tiny", "--here")
+    assert code == 0
+    assert "TORCH_COMPILE=0: nothing in torch 2.4.1, torch 2.13.0, vllm or vllm-omni reads" in text
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: does not reach the worker" in text
+
+
+def test_wrong_setting_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAMEKEEPER_PORT", "many")
+    result = CliRunner().invoke(app, ["show"])
+    assert result.exit_code == 2
+    assert result.output.startswith("FRAMEKEEPER_PORT='many'")
+
+
 def test_show_of_a_rung_that_is_not_there_exits_2() -> None:
     code, text = run("show", "cpu-tiny", "--rung", "7")
     assert code == 2

@@ -159,6 +159,7 @@ def test_variables_that_contradict_the_profile_are_named() -> None:
         "CUDA_VISIBLE_DEVICES": "1",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128",
         "HF_HUB_OFFLINE": "1",
+        "NCCL_P2P_DISABLE": "1",
         "EDITOR": "vi",
         **dict.fromkeys(PASSED, "x"),
     }
@@ -167,4 +168,5 @@ def test_variables_that_contradict_the_profile_are_named() -> None:
         "TORCH_COMPILE_DISABLE": "dropped",
         "CUDA_VISIBLE_DEVICES": "overridden",
         "PYTORCH_CUDA_ALLOC_CONF": "dropped",
+        "NCCL_P2P_DISABLE": "dropped",
     }

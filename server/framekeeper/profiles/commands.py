@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from framekeeper.profiles import json_schema, reference
+from framekeeper.profiles.environment import examine_environment
 from framekeeper.profiles.facts import Card, HostFacts
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.launch import Launch, resolve
@@ -24,23 +25,29 @@ from framekeeper.profiles.load import examine, load_profile, profile_names
 from framekeeper.profiles.memory import GIB, budget, card_memory, largest_frames
 from framekeeper.profiles.nvidia import query
 from framekeeper.profiles.schema import Profile, parse_bytes
-from framekeeper.settings import SettingsError, load
+from framekeeper.settings import Settings, SettingsError, load
 
 app = typer.Typer(help="Profiles: what an engine runs.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 Directory = Annotated[
     Path | None, typer.Option("--directory", help="Directory of profiles; default: FRAMEKEEPER_PROFILES.")
 ]
-Here = Annotated[bool, typer.Option("--here", help="Also check against this host's cards and driver.")]
+Here = Annotated[
+    bool, typer.Option("--here", help="Also against this host: its cards, driver and environment.")
+]
 _WRONG = 2
 
 
-def _settings_directory(directory: Path | None) -> Path:
+def _settings() -> Settings:
     try:
-        chosen = directory or load().profiles
+        return load()
     except SettingsError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(_WRONG) from None
+
+
+def _settings_directory(directory: Path | None) -> Path:
+    chosen = directory or _settings().profiles
     if not chosen.is_dir():
         typer.echo(f"{chosen}: is not a directory of profiles. Set: FRAMEKEEPER_PROFILES.", err=True)
         raise typer.Exit(_WRONG)
@@ -55,7 +62,7 @@ def _refuse(error: ProfileError) -> typer.Exit:
 
 def _profile(name: str | None, directory: Path | None) -> Profile:
     try:
-        return load_profile(name or load().profile, _settings_directory(directory))
+        return load_profile(name or _settings().profile, _settings_directory(directory))
     except ProfileError as error:
         raise _refuse(error) from None
 
@@ -67,7 +74,7 @@ def _facts(here: bool) -> HostFacts:
     from framekeeper.engine.host import gather  # noqa: PLC0415
 
     cards, driver = query()
-    return dataclasses.replace(gather(load()), cards=cards, driver=driver)
+    return dataclasses.replace(gather(_settings()), cards=cards, driver=driver)
 
 
 def stand_in_cards(profile: Profile, groups: int) -> tuple[Card, ...]:
@@ -177,6 +184,8 @@ def show(
     except IndexError as error:
         typer.echo(f"--rung {rung}: {error}", err=True)
         raise typer.Exit(_WRONG) from None
+    for variable in examine_environment(facts.inherited, launch):
+        typer.echo(f"warning: {variable}", err=True)
     record = launch_record(launch)
     typer.echo(
         json.dumps(record, indent=2) if as_json else yaml.safe_dump(record, sort_keys=False, width=110)

@@ -41,6 +41,9 @@ DECIDED = {
     "OMP_NUM_THREADS": "devices.kind: cpu shares the processors between its devices",
 }
 
+# Whatever else starts so is meant for the engine's libraries, and is worth a word when it does not reach them.
+_FAMILIES = ("TORCH", "PYTORCH_", "CUDA_", "NCCL_", "TRITON_", "VLLM_", "HF_", "OMP_", "DIFFUSION_")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variable:
@@ -64,13 +67,14 @@ def examine_environment(inherited: Mapping[str, str], launch: Launch) -> list[Va
             continue
         if name in PLACEBOS:
             found.append(_placebo(name, value))
-        elif name in DECIDED and launch.environment.get(name) != value:
-            found.append(_contradiction(name, value, launch))
+        elif name in DECIDED or name.startswith(_FAMILIES):
+            if launch.environment.get(name) != value:
+                found.append(_contradiction(name, value, launch))
     return found
 
 
 def _placebo(name: str, value: str) -> Variable:
-    reason = "nothing in torch, Triton, CUTLASS or vllm reads this variable"
+    reason = "nothing in torch 2.4.1, torch 2.13.0, vllm or vllm-omni reads this variable"
     return Variable(name=name, value=value, kind="placebo", reason=reason, advice=PLACEBOS[name])
 
 
@@ -78,5 +82,11 @@ def _contradiction(name: str, value: str, launch: Launch) -> Variable:
     decided = launch.environment.get(name)
     kind = "dropped" if decided is None else "overridden"
     outcome = "does not reach the worker" if decided is None else f"reaches the worker as {decided!r}"
-    reason = f"{outcome}: profile {launch.profile.name} decides this"
-    return Variable(name=name, value=value, kind=kind, reason=reason, advice=DECIDED[name])
+    reason = f"{outcome}, whose environment comes from profile {launch.profile.name} alone"
+    return Variable(
+        name=name,
+        value=value,
+        kind=kind,
+        reason=reason,
+        advice=DECIDED.get(name, "nothing, profiles have no key for it"),
+    )
