@@ -402,3 +402,15 @@ def test_full_compile_with_offload_cannot_be_accepted() -> None:
     assert {"offload-with-full-compile", "risk-not-acceptable"} <= {
         r.id for r, _ in rules.check(wrong, host())
     }
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advice"), [(0.875, "warm_up.num_inference_steps: 3"), (1e-320, "boundary_ratio")]
+)
+def test_warm_up_that_stays_in_the_first_expert_is_told_what_to_change(ratio: float, advice: str) -> None:
+    wrong = profile(defaults={"boundary_ratio": ratio}, warm_up={"num_inference_steps": 2})
+    (found,) = [f for rule, f in rules.check(wrong, HostFacts()) if rule.id == "warm-up-of-both-experts"]
+    assert advice in found.advice
+    if ratio > 0.1:
+        steps = {"num_inference_steps": 3}
+        assert rules.check(profile(defaults={"boundary_ratio": ratio}, warm_up=steps), HostFacts()) == []

@@ -41,7 +41,7 @@ DECIDED = {
     "OMP_NUM_THREADS": "devices.kind: cpu shares the processors between its devices",
 }
 
-# Whatever else starts so is meant for the engine's libraries, and is worth a word when it does not reach them.
+# Whatever else starts so is meant for the engine's libraries, and worth a word when it does not reach them.
 _FAMILIES = ("TORCH", "PYTORCH_", "CUDA_", "NCCL_", "TRITON_", "VLLM_", "HF_", "OMP_", "DIFFUSION_")
 
 
@@ -63,13 +63,13 @@ def examine_environment(inherited: Mapping[str, str], launch: Launch) -> list[Va
     """Inherited variables that do nothing or say something else than the launch, sorted by name."""
     found = []
     for name, value in sorted(inherited.items()):
+        decided = name in DECIDED or name.startswith(_FAMILIES)
         if name in PASSED:
             continue
         if name in PLACEBOS:
             found.append(_placebo(name, value))
-        elif name in DECIDED or name.startswith(_FAMILIES):
-            if launch.environment.get(name) != value:
-                found.append(_contradiction(name, value, launch))
+        elif decided and launch.environment.get(name) != value:
+            found.append(_contradiction(name, value, launch))
     return found
 
 

@@ -14,6 +14,8 @@ _OMNI = "https://github.com/vllm-project/vllm-omni"
 # vllm-omni's own default where a profile says nothing.
 _FLOW_SHIFT = 5.0
 _TINY_PIXELS = 16
+# As many as a warm-up may have.
+_MOST_STEPS = 100
 
 
 def _frame_counts(profile: Profile) -> Iterator[tuple[str, int]]:
@@ -129,12 +131,13 @@ def warm_up_of_both_experts(profile: Profile, _facts: HostFacts) -> Iterator[Fin
         steps = profile.warm_up.num_inference_steps
         last = shift / (steps + shift - 1)
         if last >= ratio:
-            needed = int(shift / ratio - shift + 1) + 1
+            needed = min(shift / ratio - shift + 1, _MOST_STEPS)
+            more = f"warm_up.num_inference_steps: {int(needed) + 1} or more"
             yield Finding(
                 key="warm_up.num_inference_steps",
                 value=str(steps),
                 reason=f"its last step starts at noise {last:.2f}, above the boundary {ratio}",
-                advice=f"warm_up.num_inference_steps: {max(needed, 2)} or more",
+                advice=more if needed < _MOST_STEPS else "a larger defaults.boundary_ratio",
             )
 
 
