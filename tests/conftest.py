@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import psycopg
 import pytest
 
+from cluster import Cluster, new_database
 from framekeeper.database import embedded
-
-_numbers = itertools.count(1)
-
-
-class Cluster(NamedTuple):
-    """A running PostgreSQL: its data directory, and the URL of its maintenance database."""
-
-    directory: Path
-    url: str
-
-    def url_of(self, database: str) -> str:
-        return embedded.database_url(self.directory, database)
 
 
 @pytest.fixture(scope="session")
@@ -65,18 +52,10 @@ def postgres_template(postgres_cluster: Cluster) -> str:
 @pytest.fixture
 def empty_postgres_url(postgres_cluster: Cluster) -> Iterator[str]:
     """URL of a fresh database without any schema."""
-    yield from _database(postgres_cluster, "template0")
+    yield from new_database(postgres_cluster, "template0")
 
 
 @pytest.fixture
 def postgres_url(postgres_cluster: Cluster, postgres_template: str) -> Iterator[str]:
     """URL of a fresh database with this version's schema."""
-    yield from _database(postgres_cluster, postgres_template)
-
-
-def _database(cluster: Cluster, template: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    with psycopg.connect(cluster.url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
-        yield cluster.url_of(name)
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    yield from new_database(postgres_cluster, postgres_template)

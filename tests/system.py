@@ -47,6 +47,7 @@ class System:
         self.supervisor_port = free_port()
         self.supervisor: subprocess.Popen[bytes] | None = None
         self.gateways: dict[int, subprocess.Popen[bytes]] = {}
+        self.urls: list[str] = []
 
     @property
     def run_directory(self) -> Path:
@@ -144,8 +145,8 @@ class System:
 
     # -- gateways -------------------------------------------------------------------------------------------
 
-    def start_gateway(self, **more: Any) -> str:
-        port = free_port()
+    def start_gateway(self, port: int | None = None, **more: Any) -> str:
+        port = port or free_port()
         self.gateways[port] = self._start("gateway", f"gateway-{port}.log", port=port, **more)
         url = f"http://127.0.0.1:{port}"
 
