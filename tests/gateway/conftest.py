@@ -44,20 +44,27 @@ def log_lines() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-@pytest.fixture(scope="module")
-def shared_http(
+@pytest.fixture(scope="session")
+def shared_settings(
     postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[httpx.Client]:
-    """A client of one server with a ready engine for all tests of a module that change nothing."""
+) -> Iterator[Settings]:
+    """Settings of a database with a ready engine, for all tests that do not mind the jobs of others."""
     name = f"shared_{uuid4().hex}"
     with psycopg.connect(postgres_cluster.url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{postgres_template}" STRATEGY FILE_COPY')
         url = postgres_cluster.url_of(name)
         asyncio.run(_prepare(url))
-        settings = Settings(database_url=url, var=tmp_path_factory.mktemp("var"), min_free_bytes=0)
-        with served(settings) as base, httpx.Client(base_url=base, timeout=20) as client:
-            yield client
+        yield Settings(
+            database_url=url, var=tmp_path_factory.mktemp("var"), min_free_bytes=0, stale_seconds=900
+        )
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def shared_http(shared_settings: Settings) -> Iterator[httpx.Client]:
+    """A client of a server that many tests share; starting one takes longer than most of them."""
+    with served(shared_settings) as base, httpx.Client(base_url=base, timeout=20) as client:
+        yield client
 
 
 async def _prepare(url: str) -> None:

@@ -85,13 +85,14 @@ def test_wrong_query_names_its_parameter(shared_http: httpx.Client, query: str, 
     assert error["message"].startswith(f"{param}=")
 
 
-def test_refused_field_queues_nothing(shared_http: httpx.Client) -> None:
-    answer = shared_http.post("/v1/videos", json={"prompt": "a cat", "num_frames": 10, "seed": -1})
+@pytest.mark.usefixtures("ready_engine")
+def test_refused_fields_are_all_named_and_queue_nothing(http: httpx.Client) -> None:
+    answer = http.post("/v1/videos", json={"prompt": "a cat", "num_frames": 10, "seed": -1})
     assert answer.status_code == 400
     error = error_of(answer)
     assert error["param"] == "num_frames"
     assert "seed=-1" in error["message"]
-    assert shared_http.get("/v1/videos").json() == {
+    assert http.get("/v1/videos").json() == {
         "object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False,
     }  # fmt: skip
 

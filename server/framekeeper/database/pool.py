@@ -34,7 +34,9 @@ class Database:
             open=False,
             kwargs={"row_factory": dict_row, "application_name": name, "connect_timeout": 5},
             check=AsyncConnectionPool.check_connection,
-            reconnect_timeout=1e9,  # a database that comes back after hours is still ours
+            # The pool doubles its pauses between attempts for so long, then rests until somebody asks again:
+            # a longer time would let it sleep for hours after a database that was away for hours.
+            reconnect_timeout=8,
         )
         self.queue = procrastinate.App(connector=procrastinate.PsycopgConnector())
 

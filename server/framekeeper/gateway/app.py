@@ -25,7 +25,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        database = Database(settings.database_url, name="framekeeper-gateway")
+        database = Database(settings.database_url, wait_seconds=4, name="framekeeper-gateway")
         app.state.database = database
         await database.open()
         try:

@@ -59,7 +59,7 @@ def error_response(
     # `param` may be any text that a client used as a field's name.
     body = {"error": {"message": message, "type": type, "param": param and param[:SHOWN], "code": code}}
     content = json.dumps(body, ensure_ascii=True).encode("ascii")
-    return Response(content, status, dict(headers or {}), media_type="application/json")
+    return Response(content, int(status), dict(headers or {}), media_type="application/json")
 
 
 def translated(error: Exception) -> FramekeeperError | None:

@@ -14,7 +14,7 @@ from framekeeper.errors import DatabaseUnavailable, FramekeeperError
 from framekeeper.gateway.errors import translated
 from framekeeper.gateway.schemas import EngineObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
-from framekeeper.jobs.engines import all_engines
+from framekeeper.jobs.engines import Engine, all_engines
 
 router = APIRouter(prefix="/health", tags=["operation"])
 
@@ -48,11 +48,15 @@ async def startup(database: DatabaseOf, settings: SettingsOf) -> JSONResponse:
 
 async def _reasons(database: Database, stale_seconds: float) -> tuple[list[EngineObject], list[str]]:
     """The engines, and why no video could be made now; no reasons when one could."""
-    try:
-        async with asyncio.timeout(DATABASE_SECONDS):
-            records = await all_engines(database)
-    except TimeoutError:
+    reading = asyncio.ensure_future(all_engines(database))
+    reading.add_done_callback(_retrieve)
+    # Not asyncio.timeout: a database that is frozen holds up the cancellation as well.
+    await asyncio.wait({reading}, timeout=DATABASE_SECONDS)
+    if not reading.done():
+        reading.cancel()
         return [], [DatabaseUnavailable().message]
+    try:
+        records = reading.result()
     except Exception as error:
         known: FramekeeperError | None = translated(error)
         if known is None:
@@ -64,6 +68,12 @@ async def _reasons(database: Database, stale_seconds: float) -> tuple[list[Engin
     if any(engine.serving for engine in engines):
         return engines, []
     return engines, [_why_not(engine, stale_seconds) for engine in engines]
+
+
+def _retrieve(reading: asyncio.Future[list[Engine]]) -> None:
+    # Of one that nobody waits for any more, asyncio would log the exception.
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _why_not(engine: EngineObject, stale_seconds: float) -> str:
