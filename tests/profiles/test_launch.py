@@ -103,6 +103,12 @@ def test_host_that_breaks_a_rule_is_refused() -> None:
         resolve(profile(), host(cards=(card(memory=24 * GIB),)))
 
 
+def test_key_that_does_nothing_is_a_warning_of_the_launch() -> None:
+    (warning,) = resolve(profile(offload_prefetch="sync"), host()).warnings
+    assert "prefetch-without-layers" in warning
+    assert resolve(profile(), host()).warnings == ()
+
+
 def test_rung_changes_what_it_says_and_what_was_changed_before_it() -> None:
     laddered = profile(
         compile="regional",

@@ -35,7 +35,8 @@ class Launch:
     compile, offload, offload_pin_memory, offload_prefetch, quantization (None where off), parallel, cache
     (a word, `none` where off), vae, boundary_ratio, flow_shift. `devices` are what to lock: UUIDs of cards,
     or `cpu-N`. `directories` must exist, private to the user, before the start. `profile` is the profile on
-    this rung: what is admitted and every deadline come from it.
+    this rung: what is admitted and every deadline come from it. `warnings` are what rules found and did not
+    refuse, a line each.
     """
 
     profile: Profile
@@ -50,6 +51,7 @@ class Launch:
     devices: tuple[str, ...]
     cache_directory: Path
     directories: tuple[Path, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def _refusal(profile: Profile, key: str, value: object, reason: str, advice: str) -> ProfileError:
@@ -201,8 +203,8 @@ def resolve(profile: Profile, facts: HostFacts, *, group: int = 0, rung: int = 0
     this host; IndexError when there is no such rung.
     """
     lower = at_rung(profile, rung)
-    faults = [fault for fault in rule_faults(lower, facts, None) if fault.severity == "refuse"]
-    if faults:
+    faults = rule_faults(lower, facts, None)
+    if any(fault.severity == "refuse" for fault in faults):
         raise ProfileError(faults)
     devices = choose_devices(lower, facts, group)
     card = _card_slug(lower, facts, devices)
@@ -230,4 +232,5 @@ def resolve(profile: Profile, facts: HostFacts, *, group: int = 0, rung: int = 0
         devices=devices,
         cache_directory=cache,
         directories=(home, temporary, cache),
+        warnings=tuple(str(fault) for fault in faults),
     )
