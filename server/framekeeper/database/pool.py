@@ -61,11 +61,11 @@ class Database:
     async def fetch_one(self, query: str, parameters: dict[str, Any] | None = None) -> DictRow | None:
         """Run one statement in its own transaction and return its first row."""
         async with self.transaction() as connection:
-            cursor = await connection.execute(query, parameters)  # type: ignore[arg-type]
+            cursor = await connection.execute(query, parameters)
             return await cursor.fetchone()
 
     async def fetch_all(self, query: str, parameters: dict[str, Any] | None = None) -> list[DictRow]:
         """Run one statement in its own transaction and return its rows."""
         async with self.transaction() as connection:
-            cursor = await connection.execute(query, parameters)  # type: ignore[arg-type]
+            cursor = await connection.execute(query, parameters)
             return await cursor.fetchall()

@@ -1,0 +1,10 @@
+"""Whether the process answers. Usage: python live.py [URL]."""
+
+from __future__ import annotations
+
+import sys
+
+from probe import main
+
+if __name__ == "__main__":
+    sys.exit(main("/health/live"))
