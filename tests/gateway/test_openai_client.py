@@ -96,6 +96,14 @@ async def test_list_pages_by_itself_in_both_orders(client: openai.AsyncOpenAI) -
     assert oldest == made
 
 
+async def test_everything_can_be_deleted_while_it_is_listed(client: openai.AsyncOpenAI) -> None:
+    for number in range(5):
+        await client.videos.create(prompt=f"cat {number}")
+    async for video in client.videos.list(limit=2):
+        await client.videos.delete(video.id)
+    assert (await client.videos.list()).data == []
+
+
 async def test_deleted_video_is_gone_with_its_files(
     client: openai.AsyncOpenAI, database: Database, settings: Settings
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from procrastinate.exceptions import ConnectorException
@@ -12,7 +12,7 @@ from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed, InvalidRequest, VideoAlreadyFinished, VideoNotFound
 from framekeeper.jobs import cancel, lookup, settle
 from framekeeper.jobs.submit import submit
-from framekeeper.jobs.video import Video, VideoState
+from framekeeper.jobs.video import Video, VideoState, accepted_at
 from jobs.records import request
 
 FILES: dict[str, Any] = {"video_file": "1.mp4", "thumbnail_file": "1.jpg", "size": 7, "facts": {"frames": 9}}
@@ -217,5 +217,25 @@ async def test_pages_follow_one_another_without_gap(database: Database) -> None:
     assert ([video.id for video in first], more) == (made[:1:-1], True)
     rest, more = await lookup.page(database, limit=3, after=first[-1].id)
     assert ([video.id for video in rest], more) == (made[1::-1], False)
-    with pytest.raises(InvalidRequest):
-        await lookup.page(database, limit=3, after="video_unknown")
+    for unknown in ("video_unknown", f"video_{0:032x}", f"video_{'f' * 32}"):
+        with pytest.raises(InvalidRequest):
+            await lookup.page(database, limit=3, after=unknown)
+
+
+async def test_id_tells_to_the_microsecond_when_it_was_accepted(database: Database) -> None:
+    for _ in range(20):
+        video = await accepted(database)
+        assert accepted_at(video.id) == video.created_at
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_page_goes_on_behind_a_job_that_was_deleted(
+    database: Database, order: Literal["asc", "desc"]
+) -> None:
+    made = [(await accepted(database)).id for _ in range(5)]
+    expected = made if order == "asc" else made[::-1]
+    first, _ = await lookup.page(database, limit=2, order=order)
+    for video in first:
+        await cancel.delete(database, video.id)
+    rest, more = await lookup.page(database, limit=5, after=first[-1].id, order=order)
+    assert ([video.id for video in rest], more) == (expected[2:], False)

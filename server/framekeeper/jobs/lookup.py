@@ -6,7 +6,7 @@ from typing import Literal
 
 from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
-from framekeeper.jobs.video import COLUMNS, Video
+from framekeeper.jobs.video import COLUMNS, Video, accepted_at
 
 
 async def find(database: Database, video_id: str) -> Video:
@@ -29,20 +29,21 @@ async def page(
 ) -> tuple[list[Video], bool]:
     """Up to `limit` jobs by creation, starting behind the job `after`; and whether more follow.
 
-    Raises InvalidRequest when there is no job `after`.
+    The job `after` may have been deleted meanwhile. Raises InvalidRequest when it cannot have existed.
     """
     compare, direction = ("<", "DESC") if order == "desc" else (">", "ASC")
-    behind = ""
+    behind, moment = "", None
     if after is not None:
-        anchor = await database.fetch_one("SELECT 1 FROM videos WHERE id = %(after)s", {"after": after})
-        if anchor is None:
-            raise InvalidRequest(f"after={after!r}: there is no video with this id.", param="after")
-        behind = f"AND (created_at, id) {compare} (SELECT created_at, id FROM videos WHERE id = %(after)s)"
+        anchor = await database.fetch_one("SELECT created_at FROM videos WHERE id = %(id)s", {"id": after})
+        moment = anchor["created_at"] if anchor else accepted_at(after)
+        if moment is None:
+            raise InvalidRequest(f"after={after!r}: there was no video with this id.", param="after")
+        behind = f"AND (created_at, id) {compare} (%(moment)s, %(after)s)"
     rows = await database.fetch_all(
         f"""
         SELECT {COLUMNS} FROM videos WHERE deleted_at IS NULL {behind}
         ORDER BY created_at {direction}, id {direction} LIMIT %(limit)s
         """,
-        {"after": after, "limit": limit + 1},
+        {"after": after, "moment": moment, "limit": limit + 1},
     )
     return [Video.from_row(row) for row in rows[:limit]], len(rows) > limit

@@ -7,7 +7,7 @@ from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.jobs.shape import queue_name
-from framekeeper.jobs.video import COLUMNS, Video, VideoRequest, new_id
+from framekeeper.jobs.video import COLUMNS, NEW_ID, Video, VideoRequest
 
 #: The queue's task. The row is the truth, the queued task only wakes a supervisor that may take it.
 TASK = "framekeeper.generate"
@@ -15,23 +15,24 @@ TASK = "framekeeper.generate"
 
 async def submit(database: Database, model: str, request: VideoRequest) -> Video:
     """Store the job as `queued` and wake an engine; both or neither. Raises DatabaseUnavailable."""
-    video_id = new_id()
     queue = queue_name(model, request.width, request.height, request.num_frames)
     async with database.transaction() as connection:
-        await connection.execute(
-            """
-            INSERT INTO videos (id, model, queue, request, steps)
-            VALUES (%(id)s, %(model)s, %(queue)s, %(request)s, %(steps)s)
+        cursor = await connection.execute(
+            f"""
+            INSERT INTO videos (id, created_at, model, queue, request, steps)
+            SELECT {NEW_ID}, moment, %(model)s, %(queue)s, %(request)s, %(steps)s
+            FROM (SELECT clock_timestamp() AS moment) now RETURNING id
             """,
             {
-                "id": video_id,
                 "model": model,
                 "queue": queue,
                 "request": Jsonb(msgspec.to_builtins(request)),
                 "steps": request.num_inference_steps,
             },
         )
-        return await wake(database, connection, video_id, queue)
+        row = await cursor.fetchone()
+        assert row is not None
+        return await wake(database, connection, row["id"], queue)
 
 
 async def wake(

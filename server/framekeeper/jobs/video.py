@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -109,6 +109,20 @@ class Video:
 COLUMNS = ", ".join(Video.__dataclass_fields__)
 
 
-def new_id() -> str:
-    """A fresh video id."""
-    return f"video_{uuid4().hex}"
+#: SQL for a fresh id of a job accepted at `moment`: microseconds in 14 hex digits, and 18 random ones. Thus a
+#: listing can go on behind a job that was deleted meanwhile.
+NEW_ID = """'video_' || lpad(to_hex((extract(epoch FROM moment) * 1000000)::bigint), 14, '0')
+    || substr(replace(gen_random_uuid()::text, '-', ''), 15)"""
+_ID = re.compile(r"video_([0-9a-f]{14})[0-9a-f]{18}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Before there was any job; with one of these the digits are no time of ours.
+_FIRST = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def accepted_at(video_id: str) -> datetime | None:
+    """When the job of this id was accepted, to the microsecond; None for what is no id of ours."""
+    match = _ID.fullmatch(video_id)
+    if match is None:
+        return None
+    age = timedelta(microseconds=int(match[1], 16))
+    return _EPOCH + age if _FIRST - _EPOCH < age < datetime.now(UTC) - _EPOCH + timedelta(days=1) else None
