@@ -59,10 +59,11 @@ def test_accepted_videos_are_counted_by_model(shared_http: httpx.Client) -> None
 def test_log_line_has_request_id_and_route_and_no_prompt(
     shared_http: httpx.Client, log_lines: io.StringIO
 ) -> None:
-    shared_http.post("/v1/videos", json={"prompt": "a secret cat"}, headers={"x-request-id": "mine"})
+    made = shared_http.post("/v1/videos", json={"prompt": "a secret cat"}, headers={"x-request-id": "mine"})
     lines: list[dict[str, Any]] = [json.loads(line) for line in log_lines.getvalue().splitlines()]
     (line,) = [line for line in lines if line.get("request_id") == "mine"]
     assert (line["route"], line["method"], line["status"]) == ("/v1/videos", "POST", 200)
+    assert line["video_id"] == made.json()["id"]
     assert "secret cat" not in log_lines.getvalue()
 
 
@@ -90,6 +91,16 @@ async def test_request_that_gets_no_answer_in_time_is_503() -> None:
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "database_unavailable"
     assert answer.headers["retry-after"]
+
+
+async def test_application_that_answers_its_own_cancellation_is_heard() -> None:
+    async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await PlainTextResponse("late", 503)(scope, receive, send)
+
+    assert (await call(answer_late, 0.05)).text == "late"
 
 
 async def test_answer_that_began_in_time_may_take_longer() -> None:

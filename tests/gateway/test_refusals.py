@@ -197,3 +197,7 @@ def test_root_points_to_the_description_that_lists_all_fields(shared_http: httpx
     schema = shared_http.get("/openapi.json").json()
     body = schema["paths"]["/v1/videos"]["post"]["requestBody"]["content"]["multipart/form-data"]
     assert "num_inference_steps" in body["schema"]["properties"]
+    for path in schema["paths"].values():
+        for operation in path.values():
+            assert "default" in operation["responses"]
+            assert "422" not in operation["responses"]

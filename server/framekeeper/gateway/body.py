@@ -30,12 +30,12 @@ BODY_SECONDS = 30.0
 
 
 class BodyTooLarge(FramekeeperError):
-    """The request's body is larger than 1 MiB."""
+    """The body is larger than 1 MiB: send only documented fields; reference images are not supported."""
 
     status = 413
     code = "body_too_large"
     type = "invalid_request_error"
-    advice = "Send only the documented fields; reference images are not supported."
+    advice = "Send text only."
 
 
 class UnsupportedMediaType(FramekeeperError):

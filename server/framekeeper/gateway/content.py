@@ -96,8 +96,14 @@ def _settle_range(request: Request, size: int, validators: set[str]) -> None:
 
 def require_space(media: Path, least: int) -> None:
     """Raise StorageFull when the media directory's disk has less than `least` bytes free."""
-    existing = next((path for path in (media, *media.parents) if path.exists()), Path("/"))
-    free = shutil.disk_usage(existing).free
+    try:
+        existing = next((path for path in (media, *media.parents) if path.exists()), Path("/"))
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        raise StorageFull(
+            f"The media directory cannot be looked at ({error.strerror}): check FRAMEKEEPER_MEDIA.",
+            retry_after=60,
+        ) from error
     if free < least:
         raise StorageFull(
             f"The media directory has {free >> 20} MiB free, and another video needs {least >> 20}: free "

@@ -57,7 +57,7 @@ class Observe:
 
         async def send_in_time(message: Message) -> None:
             # From here on a slow reader takes the time it needs.
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and not deadline.expired():
                 deadline.reschedule(None)
             await send_with_id(message)
 

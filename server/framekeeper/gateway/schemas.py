@@ -126,6 +126,21 @@ class VideoDeleted(BaseModel):
     deleted: Literal[True] = True
 
 
+class ErrorBody(BaseModel):
+    """What is wrong, and where."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None = Field(description="The field or parameter at fault.")
+    code: str = Field(description="A word of a closed set.")
+
+
+class ErrorAnswer(BaseModel):
+    """Every answer that is no success."""
+
+    error: ErrorBody
+
+
 class ModelObject(BaseModel):
     """A model that some engine serves."""
 

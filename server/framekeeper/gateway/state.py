@@ -1,4 +1,7 @@
-"""What a route needs of the process: its settings and its database."""
+"""What a route needs of the process: its settings and its database.
+
+Asynchronous, though nothing waits: FastAPI would take each synchronous one to a thread.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from framekeeper.database.pool import Database
 from framekeeper.settings import Settings
 
 
-def _settings(request: Request) -> Settings:
+async def _settings(request: Request) -> Settings:
     return cast(Settings, request.app.state.settings)
 
 
-def _database(request: Request) -> Database:
+async def _database(request: Request) -> Database:
     return cast(Database, request.app.state.database)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Annotated, Any, Literal
 
+import structlog
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from framekeeper.errors import InvalidRequest, VideoNotFound
@@ -34,10 +35,11 @@ BODY: dict[str, Any] = {
 }
 
 
-def _known_form(video_id: str) -> str:
+async def _known_form(video_id: str) -> str:
     # Nothing else is asked of the database or becomes part of a path.
     if not VIDEO_ID.fullmatch(video_id):
         raise VideoNotFound(f"There is no video with the id {shown(video_id)}.", param="video_id")
+    structlog.contextvars.bind_contextvars(video_id=video_id)
     return video_id
 
 
@@ -51,6 +53,7 @@ async def create(request: Request, database: DatabaseOf, settings: SettingsOf) -
     model, wanted = resolve(fields, await all_engines(database))
     await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes)
     video = await submit(database, model, wanted)
+    structlog.contextvars.bind_contextvars(video_id=video.id)
     metrics.ACCEPTED.labels(model).inc()
     return VideoObject.of(video)
 
