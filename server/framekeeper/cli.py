@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -130,12 +129,10 @@ def _follow_parent() -> None:
 def main() -> None:
     """Entry point: faults of the configuration are lines on standard error, never a traceback."""
     from framekeeper.launcher.preflight import CannotRun
+    from framekeeper.profiles.commands import app as profile_app
 
     _follow_parent()
-    with suppress(ModuleNotFoundError):
-        from framekeeper.profiles.commands import app as profile_app
-
-        app.add_typer(profile_app, name="profile")
+    app.add_typer(profile_app, name="profile")
     try:
         app()
     except (SettingsError, CannotRun) as error:

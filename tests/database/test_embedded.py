@@ -254,7 +254,9 @@ def test_too_little_space_is_told_before_anything_is_written(
 def small_disk(open_directory: Path) -> Iterator[Path]:
     disk = open_directory / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True, check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("needs the right to mount")
     yield disk
@@ -342,6 +344,7 @@ def test_an_ordinary_account_runs_it_as_itself(open_directory: Path) -> None:
     other.chmod(0o755)
     refused = subprocess.run(
         [python, "-c", HOLD, other / "postgres"],
+        check=False,
         capture_output=True,
         text=True,
         **identity,  # type: ignore[call-overload]
@@ -351,7 +354,7 @@ def test_an_ordinary_account_runs_it_as_itself(open_directory: Path) -> None:
 
 def _runs(command: list[str], identity: dict[str, object]) -> bool:
     try:
-        return subprocess.run(command, capture_output=True, **identity).returncode == 0  # type: ignore[call-overload,no-any-return]
+        return subprocess.run(command, check=False, capture_output=True, **identity).returncode == 0  # type: ignore[call-overload,no-any-return]
     except OSError:
         return False
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -55,22 +55,25 @@ class Signals:
 
     def __init__(self) -> None:
         self.count = 0
-        self._event = threading.Event()
+        # Not threading.Event: a handler that sets it may interrupt its own thread inside it, and hang.
+        self._wake, self._written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Receive SIGINT, SIGTERM and the terminal's SIGHUP while the block runs."""
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, self._receive) for name in names}
+        signal.set_wakeup_fd(self._written, warn_on_full_buffer=False)
         try:
             yield
         finally:
+            # An impatient third Ctrl-C must not interrupt the last moments of a clean end.
             for name, handler in before.items():
-                signal.signal(name, handler)
+                signal.signal(name, signal.SIG_IGN if self.stopping() else handler)
+            signal.set_wakeup_fd(-1)
 
     def _receive(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
-        self._event.set()
 
     def stopping(self) -> bool:
         """Whether the end was asked for."""
@@ -82,7 +85,7 @@ class Signals:
 
     def sleep(self, seconds: float) -> None:
         """Wait, until the end is asked for at most."""
-        self._event.wait(seconds)
+        select.select([self._wake], [], [], seconds)
 
 
 def run(settings: Settings, *, programs: Mapping[str, list[str]] | None = None) -> int:
