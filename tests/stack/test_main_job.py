@@ -200,7 +200,7 @@ def test_readiness_was_proved_by_a_real_job_on_both_experts(system: System) -> N
     assert all(warm_up["expert_steps"][expert] > 0 for expert in ("0", "1"))
     assert warm_up["decoded"]["frames"] == 49, "the largest admitted shape"
     assert warm_up["decoded"]["fault"] is None
-    assert engine["facts"]["load"]["vllm_omni"].startswith("0.30.0")
+    assert engine["facts"]["load"]["versions"]["vllm-omni"] == "0.30.0"
 
 
 def test_metrics_of_both_programs_are_scraped(system: System) -> None:

@@ -10,17 +10,26 @@ from pathlib import Path
 
 import psutil
 
+from framekeeper.profiles import nvidia
 from framekeeper.profiles.facts import HostFacts
+from framekeeper.profiles.installed import installed_versions
 from framekeeper.settings import Settings
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def gather(settings: Settings) -> HostFacts:
-    """Facts about the host for profile rules and launches; what cannot be read stays unknown."""
+def gather(settings: Settings, runtime: str | None = None) -> HostFacts:
+    """Facts about the host for profile rules and launches; what cannot be read stays unknown.
+
+    With `runtime` also the versions in that engine's environment.
+    """
+    cards, driver = nvidia.query()
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm = Path("/dev/shm")  # noqa: S108
     return HostFacts(
+        cards=cards,
+        driver=driver,
+        installed=installed_versions(engine_environment(settings, runtime)) if runtime else {},
         cpu_count=len(os.sched_getaffinity(0)),
         memory_bytes=_memory(),
         shm_bytes=shutil.disk_usage(shm).total if shm.is_dir() else None,
@@ -32,6 +41,13 @@ def gather(settings: Settings) -> HostFacts:
         cache_directory=settings.cache_directory,
         temporary_directory=Path(tempfile.gettempdir()),
     )
+
+
+def engine_environment(settings: Settings, runtime: str) -> Path:
+    """The prefix of a runtime's environment."""
+    if settings.engine_python is not None:
+        return settings.engine_python.absolute().parent.parent
+    return (settings.runtimes / runtime).absolute()
 
 
 def _memory() -> int:

@@ -70,13 +70,16 @@ def prepare(settings: Settings) -> tuple[list[Launch], Path]:
             "FRAMEKEEPER_DATABASE_URL is not set: a supervisor needs PostgreSQL. Set it to a URL such as "
             "postgresql://user@host/framekeeper, or use `framekeeper run`, which brings its own."
         )
-    facts = host.gather(settings)
+    profile = load_profile(settings.profile, settings.profiles)
+    facts = host.gather(settings, profile.runtime)
     profile = load_profile(settings.profile, settings.profiles, facts)
     if settings.model:
         profile = profile.model_copy(update={"model": settings.model})
     groups = settings.engine_groups
     launches = [resolve(profile, facts, group=index, groups=groups) for index in range(groups)]
-    python = settings.engine_python or settings.runtimes / profile.runtime / "bin" / "python"
+    for warning in launches[0].warnings:
+        log.warning("profile warning", warning=warning)
+    python = host.engine_environment(settings, profile.runtime) / "bin" / "python"
     faults: list[str] = []
     if profile.backend != "fault":  # whose model is a script
         faults += [f"model: {fault}" for fault in layout.faults(Path(launches[0].model))]

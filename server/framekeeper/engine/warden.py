@@ -70,12 +70,14 @@ def kill_descendants() -> None:
     those processes' shared memory.
     """
     deadline = None
-    while True:
+    empty = 0
+    while empty < 2:
         living = descendants(os.getpid())
+        # /proc is not read in one moment: a child seen before its parent died, and the parent after, hang in
+        # the air for one reading. The next one shows the child as ours.
+        empty = empty + 1 if not living else 0
         doomed = [pid for pid, command in living.items() if "resource_tracker" not in command]
-        if not living:
-            return
-        if not doomed:
+        if living and not doomed:
             deadline = deadline or time.monotonic() + TRACKER_SECONDS
             if time.monotonic() > deadline:
                 doomed = list(living)

@@ -23,7 +23,6 @@ from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.launch import Launch, resolve
 from framekeeper.profiles.load import examine, load_profile, profile_names
 from framekeeper.profiles.memory import GIB, budget, card_memory, largest_frames
-from framekeeper.profiles.nvidia import query
 from framekeeper.profiles.schema import Profile, parse_bytes
 from framekeeper.settings import Settings, SettingsError, load
 
@@ -73,8 +72,7 @@ def _facts(here: bool) -> HostFacts:
     # Imported late: only a host with an engine has what this reads.
     from framekeeper.engine.host import gather  # noqa: PLC0415
 
-    cards, driver = query()
-    return dataclasses.replace(gather(_settings()), cards=cards, driver=driver)
+    return gather(_settings())
 
 
 def stand_in_cards(profile: Profile, groups: int) -> tuple[Card, ...]:
