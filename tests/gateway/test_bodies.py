@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from framekeeper.errors import FramekeeperError, InvalidRequest
+from framekeeper.gateway.body import read_fields
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -173,3 +180,43 @@ def test_body_cut_off_by_the_connection_makes_no_job(shared_http: httpx.Client) 
             link.shutdown(socket.SHUT_WR)
             assert b"200 OK" not in link.recv(4096)
     assert jobs(shared_http) == before
+
+
+async def read(content_type: str, body: bytes) -> dict[str, Any]:
+    """The fields of a body, without a server."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", content_type.encode())]
+    return await read_fields(Request({"type": "http", "method": "POST", "headers": headers}, receive))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (MULTIPART, part("prompt", b"a\r\n--\r\ncat -- B") + part("fps", b"4") + b"--B--"),
+        (JSON, b'{"prompt": "a cat", "fps": 4}'),
+    ],
+)
+async def test_every_beginning_of_a_body_is_refused(content_type: str, body: bytes) -> None:
+    assert len(await read(content_type, body)) == 2
+    for length in range(len(body)):
+        with pytest.raises(InvalidRequest):
+            await read(content_type, body[:length])
+
+
+PIECES = [
+    b"--B", b"--", b"\r\n", b"\r", b"\n", b"\0", b'Content-Disposition: form-data; name="prompt"', b"\r\n\r\n",
+    b"B", b'; filename="x"', b"{", b"}", b'"prompt"', b":", b"[", b"=", b"&", b"%f", b"%ff", b"\xff", b"NaN", b"1e9",
+]  # fmt: skip
+KINDS = [JSON, FORM, MULTIPART, "multipart/form-data; boundary=\xff", 'multipart/form-data; boundary=""']
+
+
+@given(st.sampled_from(KINDS), st.lists(st.sampled_from(PIECES) | st.binary(max_size=8), max_size=20))
+def test_any_bytes_are_fields_or_a_refusal(content_type: str, chunks: list[bytes]) -> None:
+    try:
+        fields = asyncio.run(read(content_type, b"".join(chunks)))
+    except FramekeeperError:
+        return
+    assert all(isinstance(name, str) for name in fields)

@@ -77,6 +77,14 @@ async def test_lost_job_whose_owner_gave_it_up_is_not_run_again(database: Databa
     assert after.state is VideoState.CANCELLED
 
 
+async def test_lost_job_that_was_deleted_leaves_no_row(database: Database) -> None:
+    held = await running(database)
+    await cancel.delete(database, held.id)
+    await register(database, "second")
+    assert [video.id for video in await settled(database)] == [held.id]
+    assert await database.fetch_all("SELECT id FROM videos") == []
+
+
 async def test_replaced_run_reports_no_more(database: Database) -> None:
     await register(database, "first")
     await register(database, "second")
