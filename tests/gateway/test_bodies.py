@@ -207,9 +207,29 @@ async def test_every_beginning_of_a_body_is_refused(content_type: str, body: byt
 
 
 PIECES = [
-    b"--B", b"--", b"\r\n", b"\r", b"\n", b"\0", b'Content-Disposition: form-data; name="prompt"', b"\r\n\r\n",
-    b"B", b'; filename="x"', b"{", b"}", b'"prompt"', b":", b"[", b"=", b"&", b"%f", b"%ff", b"\xff", b"NaN", b"1e9",
-]  # fmt: skip
+    b"--B",
+    b"--",
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"\0",
+    b'Content-Disposition: form-data; name="prompt"',
+    b"\r\n\r\n",
+    b"B",
+    b'; filename="x"',
+    b"{",
+    b"}",
+    b'"prompt"',
+    b":",
+    b"[",
+    b"=",
+    b"&",
+    b"%f",
+    b"%ff",
+    b"\xff",
+    b"NaN",
+    b"1e9",
+]
 KINDS = [JSON, FORM, MULTIPART, "multipart/form-data; boundary=\xff", 'multipart/form-data; boundary=""']
 
 
