@@ -63,6 +63,7 @@ def processes_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_what_was_written_is_there_the_next_time(directory: Path) -> None:
     with embedded_postgres(directory) as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
@@ -81,6 +82,7 @@ def test_nothing_is_left_at_the_end(directory: Path) -> None:
     assert not [path for path in set(Path("/dev/shm").iterdir()) - shared_memory if "PostgreSQL" in path.name]
 
 
+@pytest.mark.slow
 def test_nothing_listens_on_a_network_and_others_are_kept_from_the_socket(directory: Path) -> None:
     with embedded_postgres(directory) as url:
         server = running_server(directory)
@@ -166,6 +168,7 @@ def test_a_number_in_postmaster_pid_that_is_another_program_is_no_server(directo
         assert ask(url) == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_revived_with_its_data(directory: Path) -> None:
     log_file = directory.with_name("postgres.log")
     with embedded_postgres(directory) as url:

@@ -85,7 +85,7 @@ def embedded_postgres(
         finally:
             fcntl.flock(change, fcntl.LOCK_EX)
             if _try_lock(users):  # nobody else uses it
-                stop(directory)
+                stop(directory, politely=not throwaway)
 
 
 def revive(directory: Path, log_file: Path) -> bool:
@@ -101,17 +101,14 @@ def revive(directory: Path, log_file: Path) -> bool:
     return True
 
 
-def stop(directory: Path) -> None:
-    """Stop the server of `directory`, if one runs: fast shutdown first, then ever less politely."""
+def stop(directory: Path, *, politely: bool = True) -> None:
+    """Stop the server of `directory`, if one runs: its data on disk first, then ever less politely."""
     server = running_server(directory)
     if server is None:
         return
     server = _children.pop(directory, server)
-    for wish, seconds in (
-        (signal.SIGINT, STOP_SECONDS),
-        (signal.SIGQUIT, QUIT_SECONDS),
-        (signal.SIGKILL, 5.0),
-    ):
+    wishes = [(signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, QUIT_SECONDS), (signal.SIGKILL, 5.0)]
+    for wish, seconds in wishes if politely else wishes[1:]:
         with suppress(psutil.NoSuchProcess):
             server.send_signal(wish)
         with suppress(psutil.TimeoutExpired):
