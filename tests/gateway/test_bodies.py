@@ -101,6 +101,7 @@ def test_unicode_prompt_survives_every_kind_of_body(shared_http: httpx.Client) -
         (JSON, b'{"prompt": "a", "\\ud800": 1}', "is not a known field"),
         (JSON, b"{}", "prompt is missing"),
         (FORM, b"prompt", "not an urlencoded form"),
+        (FORM, b'{"prompt": "1+1=2"}', "looks like JSON: set Content-Type: application/json"),
         (FORM, b"prompt=a&prompt=b", "given more than once"),
         (FORM, b"prompt=%ff", "not UTF-8"),
         (FORM, b"prompt=\xff", "not UTF-8"),

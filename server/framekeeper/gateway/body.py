@@ -148,6 +148,9 @@ def _from_json(body: bytes) -> dict[str, Any]:
 
 def _from_urlencoded(body: bytes) -> dict[str, Any]:
     text = _decode(body, "The body")
+    if text.lstrip().startswith("{"):
+        # What `curl -d '{…}'` sends.
+        raise InvalidRequest("The body looks like JSON: set Content-Type: application/json.")
     try:
         pairs = parse_qsl(
             text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=MAX_FIELDS
