@@ -26,7 +26,7 @@ PRIVATE_TEXT = (
         re.S,
     ),
     re.compile(r"(?P<keep>Failing row contains )\(.*\)", re.S),
-    re.compile(r"(?P<keep>\(can't adapt |CONTEXT: +unnamed portal parameter \$\d+ = )'(?:[^']|'')*'", re.S),
+    re.compile(r"(?P<keep>portal parameter \$\d+ = )'(?:[^']|'')*'", re.S),
 )
 REDACTED = "[not logged]"
 
