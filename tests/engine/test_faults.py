@@ -343,3 +343,11 @@ def test_a_second_supervisor_on_the_same_directory_is_refused(start: Start) -> N
     assert second.wait(20) == 2
     assert "another supervisor" in system.log()
     system.supervisor = first
+
+
+def test_a_hung_engine_leaves_its_stacks_in_its_log(start: Start) -> None:
+    system = start([{"at": "step", "step": 3, "what": "hang"}])
+    final(system, submitted(system))
+    log = (system.directory / "var" / "log" / "engine-0.log.1").read_text()
+    assert "Thread 0x" in log
+    assert "_carry_out" in log, "the function it hung in"

@@ -15,6 +15,7 @@ from framekeeper.database.pool import Database
 from framekeeper.engine import protocol
 from framekeeper.engine.exit import Exit
 from framekeeper.engine.link import Link
+from framekeeper.engine.step_clock import StepClock
 from framekeeper.errors import (
     DatabaseUnavailable,
     EngineFailed,
@@ -78,6 +79,7 @@ class Attempt:
         self._steps = video.steps
         self._abandoned = False
         self._stop_sent = False
+        self._clock = StepClock(deadlines.step_seconds)
         self._changed = asyncio.Event()
         self._phase_started = self._started = time.monotonic()
         self._log = log.bind(video=video.id, attempt=video.attempt)
@@ -134,7 +136,7 @@ class Attempt:
     async def _next(self, box: asyncio.Queue[protocol.FromChild | Exit]) -> protocol.FromChild | Exit:
         """The next message; a worker that says nothing for too long is killed, and its Exit comes next."""
         allowed = (
-            self._deadlines.step_seconds if self._phase == "denoising" else self._deadlines.decode_seconds
+            self._clock.allowed_seconds if self._phase == "denoising" else self._deadlines.decode_seconds
         )
         left = self._started + self._deadlines.job_seconds - time.monotonic()
         try:
@@ -145,7 +147,7 @@ class Attempt:
             else:
                 reason = f"the engine gave no sign of progress for {allowed:g} s while {self._where()}"
             self._log.error("deadline missed", reason=reason)
-            self._link.condemn(reason)
+            self._link.condemn(reason, hung=True)
             return await box.get()
 
     def _where(self) -> str:
@@ -167,6 +169,7 @@ class Attempt:
             case protocol.Step():
                 if message.step > self._step:
                     metrics.step_seconds.observe(message.seconds)
+                    self._clock.note(message.seconds)
                 self._step, self._steps = message.step, message.steps
                 self._changed.set()
                 return False

@@ -17,7 +17,12 @@ PROMPT = "a cat walks on the grass, realistic"
 
 
 class StartFailed(Exception):
-    """The process did not become an engine; the message says why."""
+    """The process did not become an engine; the message says why. `hung` says that it said nothing at all."""
+
+    def __init__(self, message: str, phase: str, *, hung: bool = False) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.hung = hung
 
 
 async def bring_up(
@@ -74,10 +79,11 @@ async def _answer(
                         phase = message.name
                         on_phase(phase)
                     case protocol.Failed():
-                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message.message}")
+                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message.message}", phase)
                     case Exit():
-                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message}")
+                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message}", phase)
                     case _ if isinstance(message, kind):
                         return message
     except TimeoutError:
-        raise StartFailed(f"{phase.replace('_', ' ')} was not done within {key} ({seconds:g} s)") from None
+        text = f"{phase.replace('_', ' ')} was not done within {key} ({seconds:g} s)"
+        raise StartFailed(text, phase, hung=True) from None

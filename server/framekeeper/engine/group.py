@@ -36,6 +36,8 @@ FAILED_AFTER = len(BACKOFF)
 FAILED_BACKOFF = 120.0
 #: How long a worker may take to release its devices when it is asked nicely.
 SHUTDOWN_SECONDS = 15.0
+#: How long a hung worker may take to write its stacks and end, before it is ended.
+HUNG_SECONDS = 5.0
 
 
 class DeviceGroup:
@@ -220,6 +222,9 @@ class DeviceGroup:
         except StartFailed as error:
             self._failures += 1
             reason = str(error)
+            if error.hung:
+                process.kill(reason, hung=True)
+                await asyncio.wait({asyncio.create_task(process.wait())}, timeout=HUNG_SECONDS)
             self._log.error("engine did not start", reason=reason, last_lines=list(process.tail)[-15:])
         finally:
             self._link = None

@@ -47,10 +47,10 @@ class Link:
         """Send to the worker; a dead one is found by its `Exit`."""
         self.process.channel.send(message)
 
-    def condemn(self, reason: str) -> None:
+    def condemn(self, reason: str, *, hung: bool = False) -> None:
         """End the worker; from now on it gets no job, also while it still lives."""
         self.gone = True
-        self.process.kill(reason)
+        self.process.kill(reason, hung=hung)
 
     async def pump(self) -> Exit:
         """Sort messages until the process has ended."""
@@ -65,7 +65,8 @@ class Link:
             self.condemn(f"the worker sent a message that is not of this version ({error})")
         # The channel is closed: whatever still lives of the group is of no use.
         self.gone = True
-        await asyncio.sleep(0.2)  # let a process that ends by itself show its own exit status
+        # A process that ends by itself shall show its own exit status.
+        await asyncio.wait({asyncio.create_task(self.process.wait())}, timeout=3)
         self.process.kill("the worker closed its channel without ending")
         self.exit = await self.process.wait()
         for box in self._boxes.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections import deque
@@ -25,6 +26,9 @@ WARDEN = Path(__file__).with_name("warden.py")
 TAIL = 200
 #: How long a group has after its end was ordered; SIGKILL needs milliseconds, a driver's teardown seconds.
 KILL_SECONDS = 20.0
+#: What a hung group gets to write its stacks, and then to end by itself.
+STACK_SECONDS = 0.5
+TERM_SECONDS = 2.0
 
 
 class WorkerProcess:
@@ -44,6 +48,7 @@ class WorkerProcess:
         self._lifeline: int | None = lifeline
         self._mark = mark
         self._reason: str | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._reader = asyncio.create_task(self._read_output(log_file), name="engine output")
         self._exit = asyncio.create_task(self._wait(), name="engine exit")
 
@@ -96,15 +101,31 @@ class WorkerProcess:
         """Process id of the warden, which is also the id of the process group and session."""
         return self._warden.pid
 
-    def kill(self, reason: str) -> None:
-        """Order the end of the whole group; `wait` tells when it is done. `reason` is what `Exit` says."""
+    def kill(self, reason: str, *, hung: bool = False) -> None:
+        """Order the end of the whole group; `wait` tells when it is done. `reason` is what `Exit` says.
+
+        A `hung` group writes its threads' stacks to its log first and gets SIGTERM a moment before SIGKILL.
+        """
         if self._lifeline is not None and not self._exit.done():
             self._reason = self._reason or reason
-        self._drop_lifeline()
+        if not hung:
+            self._drop_lifeline()
+        elif self._ending is None:
+            self._ending = asyncio.create_task(self._end_hung(), name="engine end")
 
     async def wait(self) -> Exit:
         """Wait for the end of the whole group."""
         return await asyncio.shield(self._exit)
+
+    async def _end_hung(self) -> None:
+        for number, seconds in ((signal.SIGUSR1, STACK_SECONDS), (signal.SIGTERM, TERM_SECONDS)):
+            for pid in await asyncio.to_thread(leftovers.find, leftovers.START, self._mark):
+                # The warden ignores both, and so do resource trackers ignore SIGTERM.
+                if pid != self._warden.pid and not _is_tracker(pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            await asyncio.wait({self._exit}, timeout=seconds)
+        self._drop_lifeline()
 
     def _drop_lifeline(self) -> None:
         if self._lifeline is not None:
@@ -140,6 +161,12 @@ class WorkerProcess:
             # A full disk must not stop the engine: its log is the least that can be lost.
             with contextlib.suppress(OSError), log_file.open("a") as file:
                 file.write(text + "\n")
+
+
+def _is_tracker(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return "resource_tracker" in Path(f"/proc/{pid}/cmdline").read_text()
+    return True
 
 
 def _begin_anew(log: Path) -> None:

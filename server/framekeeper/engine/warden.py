@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> None:
     """Run the command under guard; does not return."""
     lifeline, command = int(arguments[0]), arguments[1:]
     adopt_orphans()
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         # Only the lifeline and the command's end count. The command would inherit SIG_IGN, not a handler.
         signal.signal(name, lambda *_: None)
     passed = [int(fd) for fd in os.environ.get("FRAMEKEEPER_PASS_FDS", "").split(",") if fd]

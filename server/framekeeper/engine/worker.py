@@ -42,6 +42,10 @@ from framekeeper.media.inspect import Inspection, inspect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# SIGUSR1 shows where every thread is; the supervisor asks for it before it ends a hung engine.
+faulthandler.enable()
+faulthandler.register(signal.SIGUSR1, all_threads=True)
+
 _spawned_by = multiprocessing.parent_process()
 if _spawned_by is not None:
     assert _spawned_by.pid is not None
@@ -302,8 +306,6 @@ async def serve(fd: int) -> int:
 
 def main() -> None:
     """Entry point; ends the process without waiting for threads that may hang in a device."""
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
     code = asyncio.run(serve(int(os.environ["FRAMEKEEPER_CHANNEL_FD"])))
     sys.stdout.flush()
