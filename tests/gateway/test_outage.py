@@ -65,6 +65,8 @@ class Server:
         self._running.enter_context(embedded.embedded_postgres(self.directory, throwaway=True))
 
     def stop(self) -> None:
+        # A throwaway server is stopped at once and forgets its last commits; this one is to keep them.
+        embedded.stop(self.directory)
         self._running.close()
 
     def processes(self) -> list[psutil.Process]:
