@@ -77,13 +77,13 @@ python:
 
 $(VENV)/venv.stamp: | python
 	@mkdir -p $(VENV)
-	$(call step,[1/3] environment in $(VENV),$(PYTHON) -m venv $(VENV))
+	$(call step,environment in $(VENV),$(PYTHON) -m venv $(VENV))
 	@touch $@
 
 $(VENV)/run.stamp: server/requirements.lock pyproject.toml | $(VENV)/venv.stamp
-	$(call step,[2/3] packages each with its hash,$(PIP) install --no-deps --require-hashes -r server/requirements.lock && $(PIP) install --no-deps --no-build-isolation -e .)
+	$(call step,packages of gateway and supervisor,$(PIP) install --no-deps --require-hashes -r server/requirements.lock && $(PIP) install --no-deps --no-build-isolation -e .)
 	@touch $@
 
 $(VENV)/dev.stamp: server/requirements-dev.lock $(VENV)/run.stamp
-	$(call step,[3/3] tools for tests and lint,$(PIP) install --no-deps --require-hashes -r server/requirements-dev.lock)
+	$(call step,tools for tests and lint,$(PIP) install --no-deps --require-hashes -r server/requirements-dev.lock)
 	@touch $@
