@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast lint format lock clean python
+.PHONY: help setup runtime model run test test-fast bench lint format lock clean python
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
@@ -44,6 +44,9 @@ test: setup runtime ## every test, the whole system with the real engine include
 
 test-fast: setup ## tests that need no engine, in under a minute
 	@$(VENV)/bin/python -m pytest -m "not stack and not slow"
+
+bench: setup runtime ## figures of the whole system beside upstream's server; BENCH=--quick for a short form
+	@$(VENV)/bin/python bench/serving.py --bare $(BENCH)
 
 lint: setup ## ruff and mypy
 	@$(VENV)/bin/ruff check .
