@@ -132,8 +132,9 @@ async def report(
     detail: str | None,
     restarts: int,
     facts: dict[str, Any] | None,
+    admits: dict[str, Any] | None = None,
 ) -> bool:
-    """Store how an engine is; also its heartbeat. False when another run has taken the engine's name."""
+    """Store how an engine is, and what it admits now; also its heartbeat. False when another run has taken the engine's name."""
     row = await database.fetch_one(
         """
         UPDATE engines SET
@@ -142,7 +143,7 @@ async def report(
             ready_at = CASE WHEN %(serving)s AND state NOT IN ('ready', 'busy', 'degraded')
                 THEN clock_timestamp() WHEN %(serving)s THEN ready_at END,
             state = %(state)s, phase = %(phase)s, detail = %(detail)s, restarts = %(restarts)s,
-            facts = %(facts)s, heartbeat_at = clock_timestamp()
+            admits = coalesce(%(admits)s, admits), facts = %(facts)s, heartbeat_at = clock_timestamp()
         WHERE id = %(id)s AND run_id = %(run)s RETURNING id
         """,
         {
@@ -153,6 +154,7 @@ async def report(
             "phase": phase,
             "detail": detail,
             "restarts": restarts,
+            "admits": Jsonb(admits) if admits is not None else None,
             "facts": Jsonb(facts) if facts is not None else None,
         },
     )

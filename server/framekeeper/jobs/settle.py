@@ -15,6 +15,9 @@ from framekeeper.errors import FramekeeperError
 from framekeeper.jobs.submit import wake
 from framekeeper.jobs.video import COLUMNS, Video
 
+#: So many engines that died during one job make it the job's fault.
+QUARANTINE_AFTER = 2
+
 HELD = "id = %(id)s AND attempt = %(attempt)s AND state = 'in_progress'"
 
 
@@ -69,11 +72,13 @@ async def complete(
         )
 
 
-async def fail(database: Database, video: Video, error: FramekeeperError) -> Video | None:
+async def fail(
+    database: Database, video: Video, error: FramekeeperError, *, incident_id: str | None = None
+) -> Video | None:
     """End the job for good with the words its owner reads."""
     async with database.transaction() as connection:
         held = await _hold(connection, video)
-        return await _fail(connection, held, error) if held else None
+        return await _fail(connection, held, error, incident_id) if held else None
 
 
 async def cancelled(database: Database, video: Video) -> Video | None:
@@ -91,11 +96,14 @@ async def requeue(
     max_attempts: int,
     delay_seconds: float = 0,
     counts: bool = True,
+    engine_died: bool = False,
+    incident_id: str | None = None,
 ) -> Video | None:
     """The attempt ended without a result: queue the job again, or fail it after `max_attempts` attempts.
 
-    `counts=False` is for an attempt that we ended ourselves (shutdown): it does not use one up. A job whose
-    owner asked to stop it is cancelled instead.
+    `counts=False` is for an attempt that we ended ourselves (shutdown): it does not use one up. A job that
+    was there when an engine died of itself (`engine_died`) gets no third engine to end. A job whose owner
+    asked to stop it is cancelled instead.
     """
     async with database.transaction() as connection:
         held = await _hold(connection, video)
@@ -103,16 +111,26 @@ async def requeue(
             return None
         if held.cancel_requested_at is not None:
             return await _finish(connection, held, "state = 'cancelled'", {})
+        if engine_died and held.engine_deaths + 1 >= QUARANTINE_AFTER:
+            ended = f"{QUARANTINE_AFTER} engines ended while they worked on this video, so it is not tried again"
+            return await _fail(connection, held, type(error)(f"{error.message} {ended}."), incident_id)
         if counts and held.tries >= max_attempts:
             last = "the only attempt" if held.tries == 1 else f"the last of {held.tries} attempts"
-            return await _fail(connection, held, type(error)(f"{error.message} This was {last}."))
+            return await _fail(connection, held, type(error)(f"{error.message} This was {last}."), incident_id)
         await connection.execute(
             f"""
             UPDATE videos SET state = 'queued', engine_id = NULL, run_id = NULL, phase = NULL, step = 0,
-                tries = tries - %(given_back)s
+                tries = tries - %(given_back)s, engine_deaths = engine_deaths + %(died)s,
+                incident_id = coalesce(%(incident)s, incident_id)
             WHERE {HELD}
             """,
-            {"id": held.id, "attempt": held.attempt, "given_back": 0 if counts else 1},
+            {
+                "id": held.id,
+                "attempt": held.attempt,
+                "given_back": 0 if counts else 1,
+                "died": int(engine_died),
+                "incident": incident_id,
+            },
         )
         return await wake(database, connection, held.id, held.queue, delay_seconds=delay_seconds)
 
@@ -126,12 +144,15 @@ async def _hold(connection: Connection, video: Video) -> Video | None:
     return Video.from_row(row) if row else None
 
 
-async def _fail(connection: Connection, held: Video, error: FramekeeperError) -> Video:
+async def _fail(
+    connection: Connection, held: Video, error: FramekeeperError, incident_id: str | None = None
+) -> Video:
     return await _finish(
         connection,
         held,
-        "state = 'failed', error_code = %(code)s, error_message = %(message)s",
-        {"code": error.code, "message": error.message},
+        """state = 'failed', error_code = %(code)s, error_message = %(message)s,
+        incident_id = coalesce(%(incident)s, incident_id)""",
+        {"code": error.code, "message": error.message, "incident": incident_id},
     )
 
 

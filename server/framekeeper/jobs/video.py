@@ -58,7 +58,8 @@ class Video:
     """One row of `videos`.
 
     `attempt` numbers the starts and only grows: it fences writes and names files. `tries` counts those that
-    use up the limit: a start that we ended ourselves, at a shutdown, is given back.
+    use up the limit: a start that we ended ourselves, at a shutdown, is given back. `engine_deaths` counts the
+    engines that ended while they worked on it, `incident_id` names the last such end.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Video:
     steps: int
     attempt: int
     tries: int
+    engine_deaths: int
     engine_id: str | None
     run_id: str | None
     queue_job_id: int | None
@@ -81,6 +83,7 @@ class Video:
     deleted_at: datetime | None
     error_code: str | None
     error_message: str | None
+    incident_id: str | None
     video_file: str | None
     thumbnail_file: str | None
     bytes: int | None
