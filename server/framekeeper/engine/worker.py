@@ -37,6 +37,7 @@ from framekeeper.engine.backends.backend import (
 from framekeeper.engine.channel import Channel
 from framekeeper.engine.parent_death import die_with_parent
 from framekeeper.engine.publish import Published, publish
+from framekeeper.engine.torch_241 import versions
 from framekeeper.media.inspect import Inspection, inspect
 
 if TYPE_CHECKING:
@@ -56,9 +57,17 @@ def make_backend(name: str) -> Backend:
     """The backend of that name. Raises ValueError on an unknown one."""
     if name == "vllm_omni":
         # Only when asked for: it imports torch, which another backend may have to prepare for.
+        if versions.installed("vllm-omni") == "0.14.0":
+            from framekeeper.engine.backends.vllm_omni_014 import VllmOmni014Backend  # noqa: PLC0415
+
+            return VllmOmni014Backend()
         from framekeeper.engine.backends.vllm_omni import VllmOmniBackend  # noqa: PLC0415
 
         return VllmOmniBackend()
+    if name == "diffusers":
+        from framekeeper.engine.backends.diffusers import DiffusersBackend  # noqa: PLC0415
+
+        return DiffusersBackend()
     if name == "fault":
         from framekeeper.engine.backends.fault import FaultBackend  # noqa: PLC0415
 
