@@ -184,6 +184,42 @@ def test_a_server_that_was_killed_is_revived_with_its_data(directory: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_server_that_was_killed_is_revived_while_its_number_still_counts_as_a_process(
+    directory: Path,
+) -> None:
+    log_file = directory.with_name("postgres.log")
+    with embedded_postgres(directory, log_file=log_file) as url:
+        zombies = []
+        for _ in range(2):
+            server = running_server(directory)
+            assert server is not None
+            zombies.append(embedded._children[directory])  # held, as a reference in a traceback does
+            server.kill()
+            while running_server(directory) is not None:
+                time.sleep(0.01)
+            assert revive(directory, log_file) is True
+            assert ask(url) == 1
+        assert not [zombie for zombie in zombies if zombie.is_running()]
+
+
+def test_a_number_in_the_sockets_lock_file_that_is_another_program_is_no_server(directory: Path) -> None:
+    with embedded_postgres(directory):
+        pass
+    lock = embedded.socket_directory(directory) / ".s.PGSQL.5432.lock"
+    account = Account.for_directory(directory)
+    stranger = subprocess.Popen(["sleep", "60"], user=account.uid, group=account.gid)
+    try:
+        lock.parent.mkdir(mode=0o700, exist_ok=True)
+        lock.write_text(f"{stranger.pid}\n{directory}\n1\n5432\n{lock.parent}\n")
+        account.give(lock)
+        with embedded_postgres(directory) as url:
+            assert ask(url) == 1
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
 def test_a_cluster_whose_making_was_killed_is_made_anew(directory: Path) -> None:
     unfinished = directory.with_name(".postgres.unfinished")
     unfinished.mkdir(parents=True)

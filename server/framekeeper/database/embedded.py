@@ -160,8 +160,7 @@ def _start(directory: Path, log_file: Path, throwaway: bool, *, alone: bool) -> 
     if server is None:
         if not alone and (directory / "postmaster.pid").exists():
             raise EmbeddedError(f"{directory} is used by a process outside this container: give each its own")
-        # Nobody uses the directory, so the file only says which process once did; its number may be taken.
-        (directory / "postmaster.pid").unlink(missing_ok=True)
+        _forget_predecessor(directory)
         _run(directory, log_file, binaries, account, throwaway)
     else:
         log.info("using the PostgreSQL that still runs on %s (process %d)", directory, server.pid)
@@ -169,6 +168,19 @@ def _start(directory: Path, log_file: Path, throwaway: bool, *, alone: bool) -> 
             raise EmbeddedError(
                 f"PostgreSQL (process {server.pid}) does not answer: kill it (log: {log_file})"
             )
+
+
+def _forget_predecessor(directory: Path) -> None:
+    """Remove what a killed server left that would keep the next one from starting.
+
+    Both files hold only the number of a process, which may be taken by another one by now, or be our own
+    zombie; nobody uses the directory.
+    """
+    if (child := _children.pop(directory, None)) is not None:
+        with suppress(psutil.TimeoutExpired):
+            child.wait(QUIT_SECONDS)  # reaps it
+    (directory / "postmaster.pid").unlink(missing_ok=True)
+    (socket_directory(directory) / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
 
 
 def _binaries() -> Path:
