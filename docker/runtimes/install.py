@@ -109,6 +109,18 @@ def read_runtime(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
 
 
+def with_torch_source(runtime: dict[str, Any], source: str | None) -> dict[str, Any]:
+    """The runtime with torch from one of its `torch_sources`; None is the runtime's own."""
+    if source is None:
+        return runtime
+    sources = runtime.get("torch_sources", {})
+    if source not in sources:
+        known = ", ".join(sources) or "none but its own"
+        raise CannotInstall(f"{runtime['name']} has no torch source {source!r}; there are: {known}")
+    own = {key: value for key, value in runtime.items() if not key.startswith("torch")}
+    return own | sources[source]
+
+
 def find_python(wanted: str, given: str | None) -> str:
     """An interpreter of version `wanted` ("3.11"): the one given, this one, or the one on PATH."""
     for candidate in [given] if given else [sys.executable, f"python{wanted}"]:
@@ -125,9 +137,14 @@ def _version(python: str) -> str | None:
     return result.stdout.strip() if result.returncode == 0 else None
 
 
-def fingerprint(name: str, wheel: Path | None) -> str:
+def fingerprint(name: str, wheel: Path | None, torch_source: str | None = None) -> str:
     """SHA-256 of all that decides what gets installed."""
     digest = hashlib.sha256()
+    torch_lock = HERE / name / (with_torch_source(read_runtime(name), torch_source).get("torch_lock") or "-")
+    if torch_source is not None:
+        digest.update(torch_source.encode())
+    if torch_lock.is_file():
+        digest.update(torch_lock.read_bytes())
     for path in (HERE / name / "requirements.lock", HERE / name / "runtime.toml"):
         digest.update(path.read_bytes())
     # An editable installation points at this checkout, so the checkout's place is part of it.
@@ -150,16 +167,24 @@ def prepare(into: Path, python: str, wanted: str, log: Log) -> str:
 
 
 def install_torch(pip: list[str | Path], runtime: dict[str, Any], log: Log) -> str:
-    """The exact torch of the runtime: from where pip looks by itself, else from PyTorch's own index."""
-    wanted = f"torch=={runtime['torch']}"
+    """The exact torch of the runtime: from where pip looks by itself, else from PyTorch's own index.
+
+    With hashes where `torch_lock` was recorded; returns what there is to say about it.
+    """
+    lock = HERE / runtime["name"] / runtime.get("torch_lock", "")
+    locked = lock.is_file()
+    wanted: list[str | Path] = ["--require-hashes", "-r", lock] if locked else [f"torch=={runtime['torch']}"]
+    if locked or not runtime.get("torch_dependencies"):
+        wanted.insert(0, "--no-deps")
+    note = "no hash recorded" if "torch_lock" in runtime and not locked else ""
     try:
-        log.run(*pip, "install", "--no-deps", wanted)
+        log.run(*pip, "install", *wanted)
     except StageFailed as failure:
-        if "No matching distribution" not in str(failure):
+        if "No matching distribution" not in str(failure) or "torch_index" not in runtime:
             raise
-        log.run(*pip, "install", "--no-deps", "--index-url", runtime["torch_index"], wanted)
-        return "from PyTorch's index"
-    return ""
+        log.run(*pip, "install", "--index-url", runtime["torch_index"], *wanted)
+        return ", ".join(filter(None, ["from PyTorch's index", note]))
+    return note
 
 
 def check(python: Path, runtime: dict[str, Any], log: Log) -> None:
@@ -174,7 +199,10 @@ def check(python: Path, runtime: dict[str, Any], log: Log) -> None:
             "from importlib import metadata",
             "if __import__('os').environ['FRAMEKEEPER_DEVICE'] == 'cpu':",
             "    from framekeeper.engine.cpu_platform.torchvision_schema import predefine; predefine()",
-            f"for name in {runtime['check']['imports']!r}: importlib.import_module(name)",
+            f"for name in {runtime['check']['imports']!r}:",
+            "    module, _, function = name.partition(':')",
+            "    found = importlib.import_module(module)",
+            "    if function: getattr(found, function)()",
             f"for name, wanted in {versions!r}.items():",
             "    found = metadata.version(name.replace('_', '-'))",
             "    assert found == wanted, f'{name} is {found}, the runtime says {wanted}'",
@@ -189,10 +217,12 @@ def is_current(into: Path, wanted: str) -> bool:
     return (into / "bin" / "python").exists() and stamp.is_file() and stamp.read_text().strip() == wanted
 
 
-def install(name: str, into: Path, given_python: str | None, wheel: Path | None) -> None:
+def install(
+    name: str, into: Path, given_python: str | None, wheel: Path | None, torch_source: str | None = None
+) -> None:
     """All stages under a lock; returns at once when the stamp says that nothing changed."""
-    runtime = read_runtime(name)
-    wanted = fingerprint(name, wheel)
+    runtime = with_torch_source(read_runtime(name), torch_source)
+    wanted = fingerprint(name, wheel, torch_source)
     if not is_current(into, wanted):
         interpreter = find_python(runtime["python"], given_python)
         into.parent.mkdir(parents=True, exist_ok=True)
@@ -251,9 +281,18 @@ def main() -> int:
     parser.add_argument(
         "--wheel", type=Path, help="framekeeper as a wheel (default: editable, this checkout)"
     )
+    parser.add_argument(
+        "--torch-source", help="one of the runtime's torch_sources instead of its own torch, for tests"
+    )
     arguments = parser.parse_args()
     try:
-        install(arguments.runtime, arguments.into.absolute(), arguments.python, arguments.wheel)
+        install(
+            arguments.runtime,
+            arguments.into.absolute(),
+            arguments.python,
+            arguments.wheel,
+            arguments.torch_source,
+        )
     except CannotInstall as reason:
         print(f"cannot install: {reason}", file=sys.stderr)
         return 2

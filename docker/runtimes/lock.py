@@ -6,6 +6,10 @@ Why not a resolver: vllm declares CUDA libraries that a CPU runtime leaves out o
 accepts the set that works. Change the environment with its own pip until the engine's tests pass, then
 write down what it holds. Every pin of requirements.in must be among it. Hashes are those of the files that
 pip would download for this platform and Python, asked for with pip's own `--report`; nothing is installed.
+
+    python docker/runtimes/lock.py torch-2.4.1-cu124 --torch pytorch
+
+records torch itself and the CUDA libraries that come with it, where the index is reachable.
 """
 
 from __future__ import annotations
@@ -16,11 +20,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LEFT_OUT = {"torch", "framekeeper", "pip", "wheel"}
 """torch and framekeeper are steps of their own in install.py; pip and wheel are tools."""
+
+WITH_TORCH = ("nvidia-", "triton")
+"""What a CUDA build of torch brings along, by the beginning of its name; installed in torch's own step."""
 
 
 def normal(name: str) -> str:
@@ -45,35 +53,79 @@ def installed(python: Path) -> dict[str, str]:
         "--disable-pip-version-check",
     ]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {name: version for name, version in pins(output).items() if name not in LEFT_OUT}
+    return {
+        name: version
+        for name, version in pins(output).items()
+        if name not in LEFT_OUT and not name.startswith(WITH_TORCH)
+    }
 
 
-def hashes(python: Path, versions: dict[str, str]) -> dict[str, str]:
-    """SHA-256 of the wheel that pip chooses for each pin; raises CalledProcessError if one has none."""
+def chosen(python: Path, requirements: list[str], *options: str) -> dict[str, tuple[str, str]]:
+    """Version and SHA-256 of each wheel that pip would install; raises CalledProcessError without one."""
     with tempfile.TemporaryDirectory() as scratch:
         wanted, report = Path(scratch, "wanted.txt"), Path(scratch, "report.json")
-        wanted.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
+        wanted.write_text("".join(f"{line}\n" for line in requirements))
         subprocess.run(
             [
                 *(python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
-                *("--no-deps", "--only-binary", ":all:", "--report", report, "-r", wanted),
+                *("--only-binary", ":all:", "--report", report, "-r", wanted, *options),
             ],
             check=True,
         )
         entries = json.loads(report.read_text())["install"]
     return {
-        normal(entry["metadata"]["name"]): entry["download_info"]["archive_info"]["hashes"]["sha256"]
+        normal(entry["metadata"]["name"]): (
+            entry["metadata"]["version"],
+            entry["download_info"]["archive_info"]["hashes"]["sha256"],
+        )
         for entry in entries
     }
+
+
+def write(path: Path, what: str, wheels: dict[str, tuple[str, str]]) -> None:
+    """A file of requirements, each with its hash."""
+    header = (
+        f"# Written by docker/runtimes/lock.py; do not edit. Linux x86_64, CPython 3.11, {what}.\n"
+        f"# Install with: pip install --no-deps --require-hashes -r {path.name}\n"
+    )
+    lines = [
+        f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+        for name, (version, digest) in sorted(wheels.items())
+    ]
+    path.write_text(header + "".join(lines))
+
+
+def lock_torch(folder: Path, python: Path, source: str) -> None:
+    """Record torch and what comes with it, from the runtime's own index (`pytorch`) or a named source."""
+    runtime = tomllib.loads((folder / "runtime.toml").read_text())
+    chosen_source = runtime if source == "pytorch" else runtime["torch_sources"][source]
+    wanted = [f"torch=={chosen_source['torch']}", *chosen_source.get("torch_packages", [])]
+    options = [] if chosen_source.get("torch_dependencies") else ["--no-deps"]
+    if "torch_index" in chosen_source:
+        options += ["--index-url", chosen_source["torch_index"]]
+    wheels = {
+        name: wheel
+        for name, wheel in chosen(python, wanted, *options).items()
+        if name == "torch" or name.startswith(WITH_TORCH)
+    }
+    write(folder / chosen_source["torch_lock"], f"torch from {source}", wheels)
 
 
 def main() -> int:
     """0 when written, 1 when the environment contradicts requirements.in."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runtime", help="a folder beside this file")
-    parser.add_argument("--environment", type=Path, required=True, help="virtual environment that works")
+    parser.add_argument("--environment", type=Path, help="virtual environment that works")
+    parser.add_argument(
+        "--torch", metavar="SOURCE", help="record torch instead: pytorch (its own index) or a torch source"
+    )
     arguments = parser.parse_args()
     folder = HERE / arguments.runtime
+    if arguments.torch:
+        lock_torch(folder, Path(sys.executable), arguments.torch)
+        return 0
+    if arguments.environment is None:
+        parser.error("--environment or --torch is needed")
     python = arguments.environment / "bin" / "python"
     versions = installed(python)
     wrong = {
@@ -87,13 +139,8 @@ def main() -> int:
         )
     if wrong:
         return 1
-    sums = hashes(python, versions)
-    lines = [f"{name}=={versions[name]} \\\n    --hash=sha256:{sums[name]}\n" for name in sorted(versions)]
-    header = (
-        "# Written by docker/runtimes/lock.py; do not edit. Linux x86_64, CPython 3.11, without torch.\n"
-        "# Install with: pip install --no-deps --require-hashes -r requirements.lock\n"
-    )
-    (folder / "requirements.lock").write_text(header + "".join(lines))
+    pinned = [f"{name}=={version}" for name, version in versions.items()]
+    write(folder / "requirements.lock", "without torch", chosen(python, pinned, "--no-deps"))
     return 0
 
 

@@ -1,7 +1,7 @@
-"""The diffusers backend: `WanPipeline` of diffusers 0.36.0 with both experts, plain torch on any device.
+"""The diffusers backend: diffusers' own `WanPipeline` with both experts, plain torch on any device.
 
-The rung below vllm-omni: where that does not come up, this needs nothing but torch. Written for the runtime
-torch-2.4.1-cu124; offload is diffusers' own. Verified: cpu only.
+The rung below vllm-omni: where that does not come up, this needs nothing but torch. Written for diffusers 0.36.0
+on torch 2.4.1, and for 0.40.0 on torch 2.13.0; offload is diffusers' own. Verified: cpu only.
 """
 
 # ruff: noqa: PLC0415  What is imported late takes seconds; `load` reports it as a phase.
@@ -28,12 +28,17 @@ class DiffusersBackend(InProcessBackend):
         self._boundary: float | None = None
         self._shift: float | None = None
 
-    def prepare(self, device: Device) -> dict[str, str]:  # noqa: ARG002
+    def prepare(self, device: Device) -> dict[str, str]:
         """See `InProcessBackend`; raises WrongVersion on any other runtime."""
+        from framekeeper.engine.cpu_platform.torchvision_schema import predefine
         from framekeeper.engine.torch_241 import missing_apis, versions
 
-        found = versions.require(["torch", "diffusers", "transformers"])
-        missing_apis.install()
+        found = versions.require(versions.DIFFUSERS_036, versions.DIFFUSERS_040)
+        if found["diffusers"] == versions.DIFFUSERS_036["diffusers"]:
+            missing_apis.install()
+        elif device.kind == "cpu":
+            # transformers imports torchvision where it is installed; see there.
+            predefine()
         from diffusers import WanPipeline  # noqa: F401
         from diffusers.utils.logging import disable_progress_bar
 
@@ -147,6 +152,7 @@ def _place(pipeline: Any, options: dict[str, Any], device: Device) -> None:
         "onload_device": device.torch_device,
         "offload_device": torch.device("cpu"),
         "use_stream": beside,
+        # Means that the host's copies are not pinned; diffusers pins only those that a stream reads.
         "low_cpu_mem_usage": not options["offload_pin_memory"],
     }
     for transformer in (pipeline.transformer, pipeline.transformer_2):

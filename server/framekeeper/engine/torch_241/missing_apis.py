@@ -28,7 +28,7 @@ from framekeeper.engine.torch_241.infer_schema import infer_schema
 
 def install() -> None:
     """Supply them in this process; harmless when repeated. Raises WrongVersion on another torch."""
-    versions.require(["torch"])
+    versions.require({"torch": versions.OMNI_014["torch"]})
     importlib.import_module("torch._inductor.config")
     # setattr, because no annotation of torch knows these names.
     setattr(torch.library, "infer_schema", infer_schema)  # noqa: B010

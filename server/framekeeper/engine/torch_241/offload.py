@@ -93,16 +93,18 @@ class PrefetchingLayers(BlockingLayers):
 def stream_layers(pipeline: Any, device: torch.device, *, pin_memory: bool, prefetch: str) -> int:
     """Layerwise offload of every transformer; returns how many there were. The rest stays on the device.
 
-    `prefetch` is `sync` or `async`; on a CPU there is nothing to overlap, and both are `sync`.
+    `prefetch` is `sync` or `async`; on a CPU there is nothing to overlap, and both are `sync`. Without a card
+    torch cannot pin memory.
     """
     layers = PrefetchingLayers if prefetch == "async" and device.type == "cuda" else BlockingLayers
+    pinned = pin_memory and device.type == "cuda"
     transformers = _transformers(pipeline)
     for transformer in transformers:
         blocks = layers.get_blocks_from_dit(transformer)
         if not blocks:
             raise RuntimeError(f"{type(transformer).__name__} does not say which of its modules are layers")
         _move_all_but(transformer, layers.get_blocks_attr_name(transformer), device)
-        transformer._layerwise_offloader = layers(blocks, device, pin_memory=pin_memory)
+        transformer._layerwise_offloader = layers(blocks, device, pin_memory=pinned)
     for part in (pipeline.text_encoder, pipeline.vae):
         part.to(device)
     return len(transformers)

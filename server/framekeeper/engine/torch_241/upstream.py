@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from framekeeper.engine.backends.device import Device
+from framekeeper.engine.backends.device import Device, open_device
 from framekeeper.engine.torch_241 import missing_apis, versions
 
 
@@ -16,13 +16,42 @@ def prepare(device: Device) -> dict[str, str]:
 
     Call it before anything else imports vllm or vllm-omni. Raises WrongVersion before it changes anything.
     """
-    found = versions.require(["torch", "vllm", "vllm-omni", "diffusers", "transformers"])
+    found = versions.require(versions.OMNI_014)
     missing_apis.install()
+    _keep_triton_from_vllm()
     _enter_omni_without_its_server()
     from framekeeper.engine.torch_241 import platform
 
     platform.install(device)
     return found
+
+
+def prepare_for_cpu() -> None:
+    """`prepare` on a CPU, for the check at the end of an installation."""
+    prepare(open_device("cpu"))
+
+
+def _keep_triton_from_vllm() -> None:
+    """Have vllm take its own stand-ins for Triton, also where Triton is installed.
+
+    torch 2.4.1 comes with Triton 3.0, and vllm 0.14 has kernels for newer ones, which it defines at import.
+    Ours are torch's operators. vllm looks for Triton once (vllm/triton_utils/importing.py), and for the
+    kernel collection that it carries whenever it is asked (vllm/utils/import_utils.py).
+    """
+    import vllm.utils.import_utils
+
+    vllm.utils.import_utils.has_triton_kernels = lambda: False
+    if "vllm.triton_utils" in sys.modules:
+        return
+    found = sys.modules.get("triton")
+    sys.modules["triton"] = None  # type: ignore[assignment]  how Python notes that there is no such module
+    try:
+        import vllm.triton_utils
+    finally:
+        if found is None:
+            del sys.modules["triton"]
+        else:
+            sys.modules["triton"] = found
 
 
 def _enter_omni_without_its_server() -> None:
