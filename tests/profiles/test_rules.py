@@ -49,7 +49,7 @@ CASES = [
         "runtime-unknown", "runtime", {"runtime": "omni-0.31"}, {"runtime": "omni-0.31", "backend": "fault"}
     ),
     Case("runtime-of-device", "devices.kind", {"runtime": "omni-0.30-cpu"}, CPU),
-    Case("runtime-of-device", "devices.kind", {"devices": {"kind": "cpu"}}),
+    Case("runtime-of-device", "devices.kind", {"devices": {"kind": "cpu"}}, {**CPU, "runtime": T241}),
     Case("executor-of-runtime", "executor", {"runtime": T241, "executor": "multiprocess"}, {"runtime": T241}),
     Case("executor-of-backend", "backend", {"backend": "diffusers", "executor": "multiprocess"}),
     Case("cache-of-backend", "cache", {"cache": "teacache"}, {"cache": "cache_dit"}),
@@ -225,6 +225,12 @@ CASES = [
         "compile",
         {"compile": "regional", "runtime": T241},
         {"compile": "regional"},
+    ),
+    Case(
+        "compile-of-backend",
+        "compile",
+        {"compile": "regional", "backend": "diffusers"},
+        {"backend": "diffusers"},
     ),
     Case(
         "quantization-with-compile",

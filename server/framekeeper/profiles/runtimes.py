@@ -13,7 +13,8 @@ from dataclasses import dataclass
 class Runtime:
     """One pinned set of packages.
 
-    `capabilities` are the least and the greatest CUDA compute capability its torch has code for, None where
+    `devices` are the kinds that its vllm-omni has a platform for: a CUDA build of torch also computes on a
+    CPU. `capabilities` are the least and the greatest CUDA compute capability its torch has code for, None where
     there is no CUDA. `driver` is the oldest Linux driver of its CUDA line, by
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html.
     `allocator_variable` is the variable its torch reads first, `allocator_keys` those that we can write and
@@ -27,6 +28,7 @@ class Runtime:
     vllm_omni: str
     diffusers: str
     cuda: str | None
+    devices: frozenset[str]
     capabilities: tuple[tuple[int, int], tuple[int, int]] | None
     driver: str | None
     backends: frozenset[str]
@@ -62,6 +64,7 @@ RUNTIMES: dict[str, Runtime] = {
             vllm_omni="0.30.0",
             diffusers="0.40.0",
             cuda=None,
+            devices=frozenset({"cpu"}),
             capabilities=None,
             driver=None,
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),
@@ -79,6 +82,7 @@ RUNTIMES: dict[str, Runtime] = {
             vllm_omni="0.30.0",
             diffusers="0.40.0",
             cuda="13.0",
+            devices=frozenset({"cuda"}),
             capabilities=((7, 5), (12, 1)),
             driver="580",
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),
@@ -96,6 +100,7 @@ RUNTIMES: dict[str, Runtime] = {
             vllm_omni="0.14.0",
             diffusers="0.36.0",
             cuda="12.4",
+            devices=frozenset({"cuda", "cpu"}),
             capabilities=((5, 0), (9, 0)),
             driver="525",
             backends=frozenset({"vllm_omni", "diffusers", "fault"}),

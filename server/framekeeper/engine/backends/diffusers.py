@@ -1,7 +1,7 @@
 """The diffusers backend: diffusers' own `WanPipeline` with both experts, plain torch on any device.
 
-The rung below vllm-omni: where that does not come up, this needs nothing but torch. Written for diffusers 0.36.0
-on torch 2.4.1, and for 0.40.0 on torch 2.13.0; offload is diffusers' own. Verified: cpu only.
+The rung below vllm-omni: where that does not come up, this needs nothing but torch. Written for diffusers
+0.36.0 on torch 2.4.1, and for 0.40.0 on torch 2.13.0; offload is diffusers' own. Verified: cpu only.
 """
 
 # ruff: noqa: PLC0415  What is imported late takes seconds; `load` reports it as a phase.

@@ -44,7 +44,8 @@ def _keep_triton_from_vllm() -> None:
     if "vllm.triton_utils" in sys.modules:
         return
     found = sys.modules.get("triton")
-    sys.modules["triton"] = None  # type: ignore[assignment]  how Python notes that there is no such module
+    # How Python notes that there is no such module.
+    sys.modules["triton"] = None  # type: ignore[assignment]
     try:
         import vllm.triton_utils
     finally:

@@ -49,4 +49,21 @@ def compile_half_of_the_experts(profile: Profile, _facts: HostFacts) -> Iterator
         )
 
 
-RULES = (full_compile_with_hsdp, full_compile_with_sequence_parallel, compile_half_of_the_experts)
+@rule("compile-of-backend", "https://pypi.org/project/diffusers/0.36.0/")
+def compile_of_backend(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
+    """The diffusers backend compiles nothing: it is what is left when something faster does not come up."""
+    if profile.backend == "diffusers" and profile.compile != "off":
+        yield Finding(
+            key="compile",
+            value=profile.compile,
+            reason="the diffusers backend runs eagerly",
+            advice="compile: off, or backend: vllm_omni",
+        )
+
+
+RULES = (
+    full_compile_with_hsdp,
+    full_compile_with_sequence_parallel,
+    compile_half_of_the_experts,
+    compile_of_backend,
+)

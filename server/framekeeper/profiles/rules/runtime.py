@@ -28,14 +28,12 @@ def runtime_unknown(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
 
 @rule("runtime-of-device", "https://pypi.org/project/torch/2.13.0/")
 def runtime_of_device(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
-    """A CPU runtime drives no card, and a CUDA runtime has no CPU platform for vllm-omni."""
+    """A CPU runtime drives no card; of the CUDA runtimes only torch-2.4.1-cu124 has a platform for a CPU."""
     runtime = RUNTIMES.get(profile.runtime)
     if runtime is None or profile.backend == "fault":
         return
-    if (runtime.cuda is None) != (profile.devices.kind == "cpu"):
-        fitting = [
-            name for name, each in RUNTIMES.items() if (each.cuda is None) == (profile.devices.kind == "cpu")
-        ]
+    if profile.devices.kind not in runtime.devices:
+        fitting = [name for name, each in RUNTIMES.items() if profile.devices.kind in each.devices]
         built = "a CPU" if runtime.cuda is None else f"CUDA {runtime.cuda}"
         yield Finding(
             key="devices.kind",
