@@ -24,8 +24,9 @@ STOP_SECONDS = 90.0
 
 #: A line that matches tells the end of this stage (a group in the name is filled in).
 ENDS = (
-    (re.compile(r"\[\d/3\] "), "gateway environment"),
     (re.compile(r"\[\d/5\] (?P<title>[a-z]+)"), "runtime: {title}"),
+    # The Makefile's own steps: what, three dots, seconds.
+    (re.compile(r".* \.\.\. \d+ s"), "gateway environment"),
     (re.compile(r"(database|schema): .*\(\d+\.\d s\)"), "database and schema"),
     (re.compile(r"checkpoint: .*\(\d+\.\d s\)"), "checkpoint"),
 )

@@ -69,6 +69,8 @@ def revision(project: Path) -> dict[str, Any]:
 def pip_cache_mib() -> int:
     """What pip has downloaded before: with a full cache an installation is quicker than on a new machine."""
     cache = subprocess.run(
-        [sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=False
     ).stdout.strip()
+    if not cache:  # switched off
+        return 0
     return sum(file.stat().st_size for file in Path(cache).rglob("*") if file.is_file()) >> 20

@@ -36,7 +36,7 @@ from framekeeper.database.embedded import embedded_postgres  # noqa: E402
 from framekeeper.database.migrate import migrate  # noqa: E402
 from report import OURS, PEER, Report  # noqa: E402
 from system import System  # noqa: E402
-from videos import LARGE, SMALL  # noqa: E402
+from videos import LARGE, SMALL, Videos  # noqa: E402
 
 RESULTS = PROJECT / "bench" / "results" / "serving.jsonl"
 RUNTIME = PROJECT / ".runtimes" / "omni-0.30-cpu" / "bin" / "python"
@@ -133,7 +133,8 @@ class Bench:
                 system.abandon()
 
     def _running(self, system: System, gateway: str, url: str, postgres: Path) -> None:
-        self.versions |= system.engine().get("facts", {}).get("load", {}).get("versions", {})
+        with self.part("versions of the engine"), Videos(gateway) as videos:
+            self.versions |= videos.engine_versions()
         with self.part("memory at rest"):
             self._memory("at rest", footprint.of_system(system, postgres))
         for name, fields, count in self.plan.shapes():

@@ -60,6 +60,11 @@ class Videos:
             answer.raise_for_status()
         return body
 
+    def engine_versions(self) -> dict[str, str]:
+        """Framekeeper only: versions of torch and vllm-omni, as the engine found them."""
+        (engine,) = self._client.get("/v1/engines").raise_for_status().json()["data"]
+        return dict(engine["facts"]["load"]["versions"])
+
     def content(self, video_id: str) -> bytes:
         """The MP4."""
         answer = self._client.get(f"/v1/videos/{video_id}/content")
