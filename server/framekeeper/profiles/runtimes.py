@@ -14,8 +14,8 @@ class Runtime:
     """One pinned set of packages.
 
     `devices` are the kinds that its vllm-omni has a platform for: a CUDA build of torch also computes on a
-    CPU. `capabilities` are the least and the greatest CUDA compute capability its torch has code for, None where
-    there is no CUDA. `driver` is the oldest Linux driver of its CUDA line, by
+    CPU. `capabilities` are the least and the greatest CUDA compute capability its torch has code for, None
+    where there is no CUDA. `driver` is the oldest Linux driver of its CUDA line, by
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html.
     `allocator_variable` is the variable its torch reads first, `allocator_keys` those that we can write and
     it knows. `sharding` are the keys of `parallel` that its vllm-omni has for Wan.

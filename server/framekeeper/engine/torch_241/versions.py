@@ -41,7 +41,7 @@ def require(*sets: dict[str, str]) -> dict[str, str]:
 
     A local part counts for nothing: 2.4.1+cu124 is 2.4.1.
     """
-    differences = []
+    differences: list[list[str]] = []
     for wanted in sets:
         found = {name: installed(name) for name in wanted}
         wrong = [
@@ -52,8 +52,8 @@ def require(*sets: dict[str, str]) -> dict[str, str]:
         if not wrong:
             return {name: version for name, version in found.items() if version is not None}
         differences.append(wrong)
+    least = min(differences, key=len)
     raise WrongVersion(
-        f"the engine's environment is none that this backend was written for: "
-        f"{'; '.join(min(differences, key=len))}. "
+        f"the engine's environment is none that this backend was written for: {'; '.join(least)}. "
         "Install the runtime anew, or name another runtime in the profile."
     )
