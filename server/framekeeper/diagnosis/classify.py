@@ -166,11 +166,13 @@ def _diagnosis(
         cause = f"{cause.rstrip('.')}: {said}" if said else cause
     ended = exit is not None
     client_error = signature.grade == "client"
+    # A file that could not be written is no reason to end an engine that can go on.
+    spared = not ended and evidence.healthy and evidence.failure_kind == "storage"
     return Diagnosis(
         signature=signature.id,
         known=signature.clue != "unknown",
         cause=cause,
-        action=signature.action,
+        action="none" if spared else signature.action,
         rungs=signature.rungs,
         patience=signature.patience,
         poisons=signature.poisons,

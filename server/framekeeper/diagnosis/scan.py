@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from framekeeper.diagnosis.index import PIECE, Index, index
 from framekeeper.diagnosis.line import Line, clean, normalised
-from framekeeper.diagnosis.signature import Grade, Pattern, Signature, harmless
+from framekeeper.diagnosis.signature import Grade, Pattern, Signature, harmless, order
 from framekeeper.engine.protocol import PhaseName
 
 #: Lines kept around a finding.
@@ -52,6 +52,7 @@ class Finding:
     signature: Signature | None
     line: str
     excerpt: list[str]
+    number: int
     wanted: int = AFTER
 
 
@@ -59,6 +60,7 @@ class Finding:
 class _Part:
     """A line that a wrapped error may be a part of, and the index's pieces in it and at its beginning."""
 
+    number: int
     text: str
     packed: str
     pieces: frozenset[int]
@@ -70,6 +72,7 @@ class _Source:
 
     recent: deque[_Part] = field(default_factory=lambda: deque(maxlen=WINDOW))
     in_code: bool = False
+    flat: bool = False
 
 
 @dataclass
@@ -99,6 +102,7 @@ class Scanner:
         self._counts: dict[tuple[str, str], int] = {}
         self._sources: dict[str, _Source] = {}
         self._fruitless: set[str] = set()
+        self._number = 0
         self._last = _Source()
         self._before: deque[str] = deque(maxlen=BEFORE)
 
@@ -114,6 +118,7 @@ class Scanner:
 
     def _take(self, raw: str) -> None:
         shown = clean(raw)
+        self._number += 1
         for finding in self.found.open_findings():
             finding.excerpt.append(shown)
             finding.wanted -= 1
@@ -137,7 +142,7 @@ class Scanner:
             return
         pieces = self._errors.pieces_in(packed)
         self._search(self._errors, pieces, text, packed, shown)
-        part = _Part(line.text, packed, pieces)
+        part = _Part(self._number, line.text, packed, pieces)
         self._append(source, part, shown, search=line.level is None)
         if self._last is not source and not line.source and line.level is None:
             # A line that was wrapped by a terminal goes on without its prefix.
@@ -151,8 +156,13 @@ class Scanner:
         """Whether the line is part of a stack: a frame, or the code below it."""
         if _FRAME.match(text) or _NATIVE_FRAME.match(text) or text.lstrip()[0] in _BOX:
             source.in_code = True
+            # Some collectors take the indentation away; then the next line is the frame's code.
+            source.flat = text.startswith("File")
             source.recent.clear()
             return True
+        if source.flat:
+            source.flat = False
+            return _EXCEPTION.match(text[:EXCEPTION]) is None
         if (source.in_code and text[0] in " \t") or text.lstrip()[0] == "^" or _CODE.match(text):
             return True
         source.in_code = False
@@ -188,7 +198,7 @@ class Scanner:
         recent = source.recent
         if recent:
             seam = recent[-1].packed[1 - PIECE :] + part.packed[: PIECE - 1]
-            part = _Part(part.text, part.packed, part.pieces | self._errors.pieces_in(seam))
+            part = replace(part, pieces=part.pieces | self._errors.pieces_in(seam))
         recent.append(part)
         pieces = frozenset().union(*(each.pieces for each in recent))
         if not search or not pieces or len(recent) < 2:
@@ -197,9 +207,18 @@ class Scanner:
         joined = earlier + part.text[:WRAPPED]
         for pattern, signature, match in self._matches(self._errors, pieces, joined, "".join(joined.split())):
             if match.start() < len(earlier) < match.end():
-                self._record(pattern, signature, joined[match.start() :], shown)
+                numbers = {each.number for each in recent}
+                self._record(pattern, signature, joined[match.start() :], shown, numbers)
 
-    def _record(self, pattern: Pattern, signature: Signature, text: str, shown: str) -> None:
+    def _record(
+        self,
+        pattern: Pattern,
+        signature: Signature,
+        text: str,
+        shown: str,
+        wrapped: Collection[int] = (),
+    ) -> None:
+        """Keep a match if it is the first of its grade. `wrapped` are the lines that it was joined from."""
         if (pattern.phases and self._phase not in pattern.phases) or _is_harmless(text):
             return
         key = (signature.id, pattern.match)
@@ -208,7 +227,11 @@ class Scanner:
             return
         if signature.grade == "note" and signature.id not in self.found.notes:
             self.found.notes = (*self.found.notes, signature.id)
-        if signature.grade not in self.found.by_grade:
+        first = self.found.by_grade.get(signature.grade)
+        # The whole of a wrapped line may say more than the part that was seen before.
+        if first is None or (
+            first.number in wrapped and first.signature and order(signature) < order(first.signature)
+        ):
             self.found.by_grade[signature.grade] = self._finding(signature, text, shown)
 
     def _note_error(self, line: Line, text: str, shown: str) -> None:
@@ -224,7 +247,7 @@ class Scanner:
 
     def _finding(self, signature: Signature | None, text: str, shown: str) -> Finding:
         quote = text if len(text) <= QUOTE else text[: QUOTE - 1] + "…"
-        return Finding(signature, quote, [*self._before, shown])
+        return Finding(signature, quote, [*self._before, shown], self._number)
 
 
 def _is_harmless(text: str) -> bool:

@@ -132,6 +132,16 @@ def signatures() -> tuple[Signature, ...]:
 
 
 @cache
+def _orders() -> dict[str, int]:
+    return {each.id: number for number, each in enumerate(signatures())}
+
+
+def order(signature: Signature) -> int:
+    """Place in the file; the lower says more."""
+    return _orders()[signature.id]
+
+
+@cache
 def by_clue(clue: Clue) -> Signature:
     """The signature that stands for a clue."""
     return next(each for each in signatures() if each.clue == clue)
