@@ -69,26 +69,18 @@ def test_other_amounts_and_times(case: dict[str, Any], amount: float, seconds: i
     assert named(twice(case, [line]), case)
 
 
-@settings(max_examples=200, deadline=None)
-@given(case=cases, data=st.data())
-def test_lines_wrapped_anywhere(case: dict[str, Any], data: st.DataObject) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_lines_wrapped_at_every_place(case: dict[str, Any]) -> None:
     line = case["example"]
-    if len(line) < 20:
-        return
-    at = data.draw(st.integers(5, len(line) - 5))
-    assert named(twice(case, [line[:at], line[at:]]), case)
-
-
-@settings(max_examples=100, deadline=None)
-@given(case=cases, data=st.data())
-def test_lines_wrapped_while_another_rank_writes(case: dict[str, Any], data: st.DataObject) -> None:
-    line = case["example"]
-    if len(line) < 20:
-        return
-    at = data.draw(st.integers(5, len(line) - 5))
-    other = "(DiffusionWorker pid=8) ValueError: Step finished"
-    mixed = [f"(DiffusionWorker pid=7) {line[:at]}", other, f"(DiffusionWorker pid=7) {line[at:]}"]
-    assert named(twice(case, mixed), case)
+    logged = "(W pid=7) ERROR 12-02 09:07:11 [a.py:1] "
+    for at in range(3, len(line) - 3):
+        head, tail = line[:at], line[at:]
+        assert named(twice(case, [head, tail]), case), at
+        # By a terminal: what follows has no prefix.
+        assert named(twice(case, [logged + head, tail]), case), at
+        # While another rank writes.
+        mixed = [f"(W pid=7) {head}", "(W pid=8) ValueError: Step finished", f"(W pid=7) {tail}"]
+        assert named(twice(case, mixed), case), at
 
 
 @settings(max_examples=100, deadline=None)

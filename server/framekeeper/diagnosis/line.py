@@ -28,7 +28,7 @@ _STAMP = re.compile(
 )
 # vLLM writes the level, month and day, time and the place in brackets; Python's own logging level and module.
 _LEVEL = re.compile(
-    r"\[?(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?=[ :\t])(?::[\w.]+:|:)?"
+    r"\[?(DEBUG|INFO|WARNING|WARN(?=[:\]]| \d)|ERROR|CRITICAL|FATAL)\]?(?=[ :\t])(?::[\w.]+:|:)?"
     r"(?: \d\d-\d\d \d\d:\d\d:\d\d)?(?: \[?[^\]\s]{1,80}:\d+\])?(?: - )? ?"
 )
 # glog: "W1202 09:07:12.104000 14527 path:53] " and c10d's "[E817 17:40:34.22 ProcessGroupNCCL.cpp:1515] "

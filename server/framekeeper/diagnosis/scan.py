@@ -34,7 +34,7 @@ REMEMBERED = 4096
 # The end of a frame's line may have been wrapped away.
 _FRAME = re.compile(r'\s*File "')
 # A line of code that an error's text can stand in, where the frame's line above it was not recognised.
-_CODE = re.compile(r"\s+(?:raise|return|assert|yield|await|with|if|elif|for|except) ")
+_CODE = re.compile(r"\s{4,}(?:raise|return|assert|yield|await|with|if|elif|for|except) ")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _NATIVE_FRAME = re.compile(r"\s*(?:frame #\d+: |#\d+ +0x[0-9a-f]+|@ +0x[0-9a-f]+)")
 # Tracebacks drawn as boxes show source code, which contains the words of errors that did not happen.
