@@ -28,6 +28,12 @@ engine_start_seconds = Histogram(
     registry=registry,
     buckets=SECONDS,
 )
+incidents = Counter(
+    "framekeeper_incidents",
+    "Unplanned ends of engines, by what was found to be the cause.",
+    ["signature"],
+    registry=registry,
+)
 phase_seconds = Histogram(
     "framekeeper_phase_seconds",
     "Time jobs spent in each phase.",

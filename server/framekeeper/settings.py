@@ -54,6 +54,11 @@ class Settings(BaseSettings):
         default_factory=socket.gethostname, description="Stable name of this host among the supervisors."
     )
     max_attempts: int = Field(3, ge=1, le=20, description="How often a job may be started before it fails.")
+    rung_quiet_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="After so long without an incident an engine climbs a rung; 0: only by an operator.",
+    )
     drain_seconds: float = Field(
         30.0, ge=0, description="On shutdown, how long running jobs may finish before they are queued again."
     )

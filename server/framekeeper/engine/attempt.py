@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import structlog
 
 from framekeeper import metrics
 from framekeeper.database.pool import Database
 from framekeeper.engine import protocol
+from framekeeper.engine.end import Deadline, End, Examine, Verdict
 from framekeeper.engine.exit import Exit
 from framekeeper.engine.link import Link
+from framekeeper.engine.persist import persist
 from framekeeper.engine.step_clock import StepClock
 from framekeeper.errors import (
     DatabaseUnavailable,
@@ -28,30 +28,14 @@ from framekeeper.jobs import settle
 from framekeeper.jobs.video import Video, VideoState
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.schema import Deadlines
+from framekeeper.settings import Settings
 
 log = structlog.get_logger()
-Result = TypeVar("Result")
 
 #: Least seconds between two progress writes of one job.
 REPORT_SECONDS = 0.1
 #: A job whose file could not be written waits this long before its next attempt.
 STORAGE_SECONDS = 15.0
-#: A worker that was asked to stop a job answers before its next step; a step has its own deadline.
-UNAVAILABLE_SECONDS = (0.5, 1, 2, 5)
-
-
-async def persist(write: Callable[[], Awaitable[Result]]) -> Result:
-    """Repeat a database write until the database is back: an outage must not lose what happened."""
-    tries = 0
-    while True:
-        try:
-            return await write()
-        except DatabaseUnavailable:
-            delay = UNAVAILABLE_SECONDS[min(tries, len(UNAVAILABLE_SECONDS) - 1)]
-            if tries == 0:
-                log.warning("database away, result kept until it is back")
-            tries += 1
-            await asyncio.sleep(delay)
 
 
 class Attempt:
@@ -65,15 +49,20 @@ class Attempt:
         database: Database,
         store: MediaStore,
         deadlines: Deadlines,
-        max_attempts: int,
+        settings: Settings,
+        examine: Examine,
     ) -> None:
         self.video = video
         self.released = asyncio.Event()
+        #: Resident and allocated bytes of the worker after the job, once it is known.
+        self.memory: tuple[int, int] | None = None
         self._link = link
         self._database = database
         self._store = store
         self._deadlines = deadlines
-        self._max_attempts = max_attempts
+        self._settings = settings
+        self._examine = examine
+        self._missed: Deadline | None = None
         self._phase: str = "starting"
         self._step = 0
         self._steps = video.steps
@@ -143,8 +132,10 @@ class Attempt:
             return await asyncio.wait_for(box.get(), max(0.01, min(allowed, left)))
         except TimeoutError:
             if left <= allowed:
-                reason = f"the job took longer than deadlines.job_seconds ({self._deadlines.job_seconds:g})"
+                self._missed = "job"
+                reason = f"the job took longer than deadlines.job_seconds ({self._deadlines.job_seconds:g} s)"
             else:
+                self._missed = "step" if self._phase == "denoising" else "decode"
                 reason = f"the engine gave no sign of progress for {allowed:g} s while {self._where()}"
             self._log.error("deadline missed", reason=reason)
             self._link.condemn(reason, hung=True)
@@ -182,13 +173,14 @@ class Attempt:
             case protocol.Failed():
                 await self._failed(message)
             case Exit():
-                error = EngineFailed(f"While {self._where()}, {message}.")
-                await self._again(error, counts=not self._abandoned)
+                await self._engine_ended(None)
             case _:
                 return False
         return True
 
     async def _done(self, message: protocol.Done) -> None:
+        memory = message.facts.get("memory", {})
+        self.memory = (memory.get("resident_bytes", 0), memory.get("allocated_bytes", 0))
         facts = message.facts | {"total_seconds": time.monotonic() - self._started}
         after = await persist(
             lambda: settle.complete(
@@ -214,32 +206,56 @@ class Attempt:
 
     async def _failed(self, message: protocol.Failed) -> None:
         self._log.error("job failed in the engine", kind=message.kind, message=message.message)
-        if message.kind == "engine" or not message.healthy:
-            # Before the job is settled: the queue must not bring the next one to this process.
-            self._link.condemn(f"a job failed: {message.message}")
-        if message.kind == "frames":
-            await self._fail(FramesInvalid(f"The engine made no picture: {message.message}."))
-        elif message.kind == "storage":
+        if message.kind == "storage" and message.healthy:
             error = StorageFailed(f"The video could not be written: {message.message}.")
             await self._again(error, delay_seconds=STORAGE_SECONDS)
-        else:
-            await self._again(EngineFailed(f"While {self._where()}, the engine failed: {message.message}."))
+            return
+        # Before the job is settled: the queue must not bring the next one to this process.
+        self._link.condemn(f"a job failed: {message.message}")
+        await self._engine_ended(message)
 
-    async def _fail(self, error: FramekeeperError) -> None:
-        after = await persist(lambda: settle.fail(self._database, self.video, error))
+    async def _engine_ended(self, failure: protocol.Failed | None) -> None:
+        """The engine is gone or condemned: find out why, then settle the job by it."""
+        if self._abandoned:
+            await self._again(EngineFailed("The supervisor was shut down."), counts=False)
+            return
+        end = End(phase=self._phase, deadline=self._missed, failure=failure, video=self.video)
+        verdict = await self._examine(end)
+        if verdict.client_error:
+            await self._fail(RequestRefusedByEngine(verdict.sentence), verdict)
+        elif failure is not None and failure.kind == "frames":
+            # The same seed on the same weights gives the same frames: another try would not help.
+            await self._fail(FramesInvalid(verdict.sentence), verdict)
+        elif verdict.retry:
+            await self._again(EngineFailed(verdict.sentence), counts=verdict.counts, verdict=verdict)
+        else:
+            await self._fail(EngineFailed(verdict.sentence), verdict)
+
+    async def _fail(self, error: FramekeeperError, verdict: Verdict | None = None) -> None:
+        incident = verdict.incident_id if verdict else None
+        after = await persist(lambda: settle.fail(self._database, self.video, error, incident_id=incident))
         await self._discard_files()
         self._count(after)
 
-    async def _again(self, error: FramekeeperError, *, delay_seconds: float = 0, counts: bool = True) -> None:
+    async def _again(
+        self,
+        error: FramekeeperError,
+        *,
+        delay_seconds: float = 0,
+        counts: bool = True,
+        verdict: Verdict | None = None,
+    ) -> None:
         await self._discard_files()
         after = await persist(
             lambda: settle.requeue(
                 self._database,
                 self.video,
                 error,
-                max_attempts=self._max_attempts,
+                max_attempts=self._settings.max_attempts,
                 delay_seconds=delay_seconds,
                 counts=counts,
+                engine_died=verdict is not None and verdict.engine_died,
+                incident_id=verdict.incident_id if verdict else None,
             )
         )
         self._count(after)

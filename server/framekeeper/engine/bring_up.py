@@ -19,10 +19,13 @@ PROMPT = "a cat walks on the grass, realistic"
 class StartFailed(Exception):
     """The process did not become an engine; the message says why. `hung` says that it said nothing at all."""
 
-    def __init__(self, message: str, phase: str, *, hung: bool = False) -> None:
+    def __init__(
+        self, message: str, phase: str, *, hung: bool = False, failure: protocol.Failed | None = None
+    ) -> None:
         super().__init__(message)
         self.phase = phase
         self.hung = hung
+        self.failure = failure
 
 
 async def bring_up(
@@ -79,7 +82,8 @@ async def _answer(
                         phase = message.name
                         on_phase(phase)
                     case protocol.Failed():
-                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message.message}", phase)
+                        text = f"while {phase.replace('_', ' ')}, {message.message}"
+                        raise StartFailed(text, phase, failure=message)
                     case Exit():
                         raise StartFailed(f"while {phase.replace('_', ' ')}, {message}", phase)
                     case _ if isinstance(message, kind):

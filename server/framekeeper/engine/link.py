@@ -25,6 +25,8 @@ class Link:
         self.process = process
         self.exit: Exit | None = None
         self.gone = False
+        self.last_memory: int | None = None
+        self.last_resident: int | None = None
         self._boxes: dict[tuple[str, int], Mailbox] = {START: asyncio.Queue()}
 
     def mailbox(self, job: str, attempt: int) -> Mailbox:
@@ -58,6 +60,10 @@ class Link:
             while (message := await self.process.channel.receive()) is not None:
                 job = getattr(message, "job", None) or ""
                 attempt = getattr(message, "attempt", 0) if job else 0
+                if isinstance(message, protocol.Step):
+                    self.last_memory = message.memory_bytes
+                elif isinstance(message, protocol.Done):
+                    self.last_resident = message.facts.get("memory", {}).get("resident_bytes")
                 box = self._boxes.get((job, attempt))
                 if box is not None:
                     box.put_nowait(message)

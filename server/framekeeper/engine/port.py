@@ -18,31 +18,34 @@ from framekeeper import metrics
 from framekeeper.jobs.engines import EngineState
 
 if TYPE_CHECKING:
-    from framekeeper.engine.group import DeviceGroup
+    from framekeeper.engine.status import EngineStatus
 
 
-def startup(groups: Sequence[DeviceGroup]) -> dict[str, Any]:
+def startup(engines: Sequence[EngineStatus]) -> dict[str, Any]:
     """How far the start is: `ready` when every engine serves, `failed` when all have failed."""
-    states = [group.state for group in groups]
+    states = [engine.state for engine in engines]
     if all(state.serving for state in states):
         status = "ready"
     elif all(state is EngineState.FAILED for state in states):
         status = "failed"
     else:
         status = "starting"
-    return {"status": status, "engines": [group.snapshot() for group in groups]}
+    return {"status": status, "engines": [engine.snapshot() for engine in engines]}
 
 
-def application(groups: Sequence[DeviceGroup]) -> Starlette:
+def application(engines: Sequence[EngineStatus]) -> Starlette:
     """The three routes. Live is 503 when every engine has failed: a container platform may act on that."""
 
     def live(_: Request) -> Response:
-        failed = all(group.state is EngineState.FAILED for group in groups)
-        body = {"status": "failed" if failed else "live", "engines": [group.snapshot() for group in groups]}
+        failed = all(engine.state is EngineState.FAILED for engine in engines)
+        body = {
+            "status": "failed" if failed else "live",
+            "engines": [engine.snapshot() for engine in engines],
+        }
         return JSONResponse(body, 503 if failed else 200)
 
     def started(_: Request) -> Response:
-        body = startup(groups)
+        body = startup(engines)
         return JSONResponse(body, 200 if body["status"] == "ready" else 503)
 
     def scrape(_: Request) -> Response:
@@ -66,10 +69,10 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(groups: Sequence[DeviceGroup], host: str, port: int) -> AsyncIterator[None]:
+async def listening(engines: Sequence[EngineStatus], host: str, port: int) -> AsyncIterator[None]:
     """Serve the port while the context is open."""
     config = uvicorn.Config(
-        application(groups), host=host, port=port, log_config=None, access_log=False, lifespan="off"
+        application(engines), host=host, port=port, log_config=None, access_log=False, lifespan="off"
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(), name="supervisor port")

@@ -47,6 +47,7 @@ class WorkerProcess:
         self._warden = warden
         self._lifeline: int | None = lifeline
         self._mark = mark
+        self._log_file = log_file
         self._reason: str | None = None
         self._ending: asyncio.Task[None] | None = None
         self._reader = asyncio.create_task(self._read_output(log_file), name="engine output")
@@ -95,6 +96,14 @@ class WorkerProcess:
             os.close(read_end)
             theirs.close()
         return cls(warden, await Channel.over(ours, decode_from_child), lifeline, mark, log_file)
+
+    def lines(self) -> list[str]:
+        """Everything the processes of this start have written, or its end where the log could not be kept."""
+        try:
+            written = self._log_file.read_text(errors="replace").splitlines()
+        except OSError:
+            written = []
+        return written if len(written) >= len(self.tail) else list(self.tail)
 
     @property
     def pid(self) -> int:

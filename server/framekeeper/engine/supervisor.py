@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,13 +25,16 @@ from framekeeper.engine import host, leftovers
 from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
 from framekeeper.engine.group import DeviceGroup
 from framekeeper.engine.port import listening
+from framekeeper.engine.serving import Serving
 from framekeeper.errors import DatabaseUnavailable, EngineFailed
 from framekeeper.jobs import reconcile
 from framekeeper.jobs.submit import TASK
 from framekeeper.media.store import MediaStore
+from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.launch import Launch, resolve
 from framekeeper.profiles.load import load_profile
+from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
 log = structlog.get_logger()
@@ -49,12 +53,12 @@ def main(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. Returns 0 after a clean end, 2 for a configuration that cannot work."""
     try:
         with _only_one(settings.run_directory):
-            launches, python = prepare(settings)
+            plan = prepare(settings)
             _check_port(settings.supervisor_host, settings.supervisor_port)
-            locks = _lock_devices(settings, launches)
+            locks = _lock_devices(settings, plan.launches)
             if killed := leftovers.kill(leftovers.RUN, str(settings.run_directory)):
                 log.warning("ended processes that an earlier run left", pids=killed)
-            asyncio.run(_run(settings, launches, python))
+            asyncio.run(_run(settings, plan))
             for lock in locks:
                 lock.release()
     except (Unusable, ProfileError) as error:
@@ -63,7 +67,17 @@ def main(settings: Settings) -> int:
     return 0
 
 
-def prepare(settings: Settings) -> tuple[list[Launch], Path]:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a supervisor will run: the first launch of every device group, and what they are resolved from."""
+
+    profile: Profile
+    facts: HostFacts
+    launches: list[Launch]
+    python: Path
+
+
+def prepare(settings: Settings) -> Plan:
     """What will be started, checked as far as possible before anything is. Raises Unusable, ProfileError."""
     if not settings.database_url:
         raise Unusable(
@@ -92,7 +106,7 @@ def prepare(settings: Settings) -> tuple[list[Launch], Path]:
         )
     if faults:
         raise Unusable("\n".join(faults))
-    return launches, python.absolute()
+    return Plan(profile=profile, facts=facts, launches=launches, python=python.absolute())
 
 
 @contextlib.contextmanager
@@ -151,24 +165,32 @@ def _check_port(address: str, port: int) -> None:
             ) from None
 
 
-async def _run(settings: Settings, launches: Sequence[Launch], python: Path) -> None:
+async def _run(settings: Settings, plan: Plan) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
-    database = Database(settings.database_url, size=4 + 2 * len(launches), name="framekeeper-supervisor")
+    database = Database(settings.database_url, size=4 + 2 * len(plan.launches), name="framekeeper-supervisor")
     _register_task(database)
     run_id = uuid4().hex
     store = MediaStore(settings.media_directory)
     groups = [
         DeviceGroup(
-            settings=settings, database=database, launch=launch, python=python, run_id=run_id, store=store
+            settings=settings,
+            database=database,
+            profile=plan.profile,
+            facts=plan.facts,
+            group=index,
+            python=plan.python,
+            run_id=run_id,
+            store=store,
         )
-        for launch in launches
+        for index in range(len(plan.launches))
     ]
-    async with listening(groups, settings.supervisor_host, settings.supervisor_port):
+    statuses = [group.status for group in groups]
+    async with listening(statuses, settings.supervisor_host, settings.supervisor_port):
         working = asyncio.create_task(_work(settings, database, groups), name="groups")
-        replaced = [asyncio.create_task(group.replaced.wait()) for group in groups]
+        replaced = [asyncio.create_task(status.replaced.wait()) for status in statuses]
         stop = asyncio.create_task(stopping.wait())
         await asyncio.wait({working, stop, *replaced}, return_when=asyncio.FIRST_COMPLETED)
         if any(task.done() for task in replaced):
@@ -182,14 +204,16 @@ async def _run(settings: Settings, launches: Sequence[Launch], python: Path) -> 
 async def _work(settings: Settings, database: Database, groups: Sequence[DeviceGroup]) -> None:
     await _open(settings, database)
     for group in groups:
-        await group.register()
+        await group.status.register()
     upkeep = [asyncio.create_task(_reconcile(settings, database), name="reconcile")]
-    upkeep += [asyncio.create_task(group.publish_changes(settings.stale_seconds / 6)) for group in groups]
+    upkeep += [
+        asyncio.create_task(group.status.publish_changes(settings.stale_seconds / 6)) for group in groups
+    ]
     try:
         await asyncio.gather(*(group.run() for group in groups))
         for group in groups:
             with contextlib.suppress(DatabaseUnavailable):
-                await group.publish()
+                await group.status.publish()
     finally:
         for task in upkeep:
             task.cancel()
@@ -264,5 +288,5 @@ def _register_task(database: Database) -> None:
         retry=procrastinate.RetryStrategy(wait=1, retry_exceptions={EngineFailed, DatabaseUnavailable}),
     )
     async def generate(context: procrastinate.JobContext, video_id: str) -> None:
-        group: DeviceGroup = context.additional_context["group"]
-        await group.make(video_id)
+        serving: Serving = context.additional_context["serving"]
+        await serving.make(video_id)

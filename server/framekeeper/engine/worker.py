@@ -23,6 +23,7 @@ import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from framekeeper.engine import protocol
@@ -38,6 +39,7 @@ from framekeeper.engine.channel import Channel
 from framekeeper.engine.parent_death import die_with_parent
 from framekeeper.engine.publish import Published, publish
 from framekeeper.engine.torch_241 import versions
+from framekeeper.engine.warden import descendants
 from framekeeper.media.inspect import Inspection, inspect
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Worker:
         self._cancelled: set[tuple[str, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._phase: protocol.PhaseName = "importing"
+        self._allocated = 0
 
     async def run(self) -> int:
         """Serve until the supervisor says so (0) or is gone (1)."""
@@ -193,7 +196,8 @@ class Worker:
                 video=published.video,
                 thumbnail=published.thumbnail,
                 bytes=published.bytes,
-                facts=_facts(generation, published.inspection) | {"encode_seconds": published.seconds},
+                facts=_facts(generation, published.inspection)
+                | {"encode_seconds": published.seconds, "memory": self._memory()},
             )
         )
 
@@ -231,6 +235,8 @@ class Worker:
             self._from_thread(protocol.Phase(name=name, job=job, attempt=attempt))
 
         def step(report: StepReport) -> None:
+            if report.step == 0:
+                self._allocated = report.memory_bytes
             self._from_thread(
                 protocol.Step(
                     job=job or "",
@@ -276,10 +282,26 @@ class Worker:
     async def _on_engine(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._engine, work, *arguments)
 
+    def _memory(self) -> dict[str, int]:
+        """Bytes that this worker and its executor's processes hold, and those on the device between jobs."""
+        return {
+            "resident_bytes": resident_bytes([os.getpid(), *descendants(os.getpid())]),
+            "allocated_bytes": self._allocated,
+        }
+
     async def _close(self) -> None:
         if self._backend is not None:
             with contextlib.suppress(Exception):
                 await self._on_engine(self._backend.close)
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Resident set of these processes together, from /proc; one that has ended counts nothing."""
+    pages = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _check_experts(generation: Generation, experts: int) -> None:

@@ -134,7 +134,10 @@ async def report(
     facts: dict[str, Any] | None,
     admits: dict[str, Any] | None = None,
 ) -> bool:
-    """Store how an engine is, and what it admits now; also its heartbeat. False when another run has taken the engine's name."""
+    """Store how an engine is, and what it admits now; also its heartbeat.
+
+    False when another run has taken the engine's name.
+    """
     row = await database.fetch_one(
         """
         UPDATE engines SET

@@ -112,11 +112,15 @@ async def requeue(
         if held.cancel_requested_at is not None:
             return await _finish(connection, held, "state = 'cancelled'", {})
         if engine_died and held.engine_deaths + 1 >= QUARANTINE_AFTER:
-            ended = f"{QUARANTINE_AFTER} engines ended while they worked on this video, so it is not tried again"
+            ended = (
+                f"{QUARANTINE_AFTER} engines ended while they worked on this video, so it is not tried again"
+            )
             return await _fail(connection, held, type(error)(f"{error.message} {ended}."), incident_id)
         if counts and held.tries >= max_attempts:
             last = "the only attempt" if held.tries == 1 else f"the last of {held.tries} attempts"
-            return await _fail(connection, held, type(error)(f"{error.message} This was {last}."), incident_id)
+            return await _fail(
+                connection, held, type(error)(f"{error.message} This was {last}."), incident_id
+            )
         await connection.execute(
             f"""
             UPDATE videos SET state = 'queued', engine_id = NULL, run_id = NULL, phase = NULL, step = 0,

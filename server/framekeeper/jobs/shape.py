@@ -24,14 +24,10 @@ def queue_name(model: str, width: int, height: int, num_frames: int) -> str:
     return f"{model}/{shape_class(width, height, num_frames)}"
 
 
-def admitted_queues(
-    model: str, width: int, height: int, num_frames: int, most_tokens: int | None = None
-) -> list[str]:
-    """The queues an engine listens to whose largest shape is this one, or has at most so many tokens.
+def admitted_queues(model: str, width: int, height: int, num_frames: int) -> list[str]:
+    """The queues an engine listens to whose largest shape is this one.
 
     The largest class can hold jobs over the limit when engines of one model have different limits; the
     supervisor puts such a job back for another engine.
     """
-    largest = tokens(width, height, num_frames)
-    largest = largest if most_tokens is None else min(largest, most_tokens)
-    return [f"{model}/{n}" for n in range(max(0, (largest - 1).bit_length()) + 1)]
+    return [f"{model}/{n}" for n in range(shape_class(width, height, num_frames) + 1)]

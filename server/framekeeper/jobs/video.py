@@ -58,8 +58,8 @@ class Video:
     """One row of `videos`.
 
     `attempt` numbers the starts and only grows: it fences writes and names files. `tries` counts those that
-    use up the limit: a start that we ended ourselves, at a shutdown, is given back. `engine_deaths` counts the
-    engines that ended while they worked on it, `incident_id` names the last such end.
+    use up the limit: a start that we ended ourselves, at a shutdown, is given back. `engine_deaths` counts
+    the engines that ended while they worked on it, `incident_id` names the last such end.
     """
 
     id: str

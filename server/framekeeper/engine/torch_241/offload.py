@@ -119,7 +119,8 @@ def swap_models(pipeline: Any, device: torch.device, *, pin_memory: bool) -> Non
     swapper = upstream.SequentialOffloader(transformers, encoders, device, pinned)
     for part in (*transformers, *encoders):
         part.to("cpu")
-        part.register_forward_pre_hook(partial(_leave_others, swapper, transformers))
+    for transformer in transformers:
+        transformer.register_forward_pre_hook(partial(_leave_others, swapper, transformers))
     swapper.register()
 
 
@@ -139,5 +140,4 @@ def _move_all_but(module: torch.nn.Module, kept: str, device: torch.device) -> N
     for name, child in module.named_children():
         if name != kept:
             child.to(device)
-    for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-        tensor.data = tensor.data.to(device)
+    module._apply(lambda tensor: tensor.to(device), recurse=False)

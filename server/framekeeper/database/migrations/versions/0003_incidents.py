@@ -38,8 +38,7 @@ def upgrade() -> None:
             profile text NOT NULL,
             rung integer NOT NULL DEFAULT 0,
             rung_since timestamptz NOT NULL DEFAULT clock_timestamp(),
-            most_tokens integer,
-            most_tokens_until timestamptz,
+            admit_limit jsonb,
             reason text,
             PRIMARY KEY (engine_id, profile)
         )
