@@ -189,7 +189,9 @@ class DeviceGroup:
         link.process.kill(str(error))
         warming = error.phase not in LOADING
         deadline = ("warm_up" if warming else "load") if error.hung else None
-        await self._examine(End(phase=error.phase, deadline=deadline, failure=error.failure))  # type: ignore[arg-type]
+        # Whatever the warm-up was at: its phases are not those of anybody's job.
+        phase = "warming" if warming else error.phase
+        await self._examine(End(phase=phase, deadline=deadline, failure=error.failure))  # type: ignore[arg-type]
 
     def _on_phase(self, phase: str) -> None:
         state = EngineState.LOADING if phase in LOADING else EngineState.WARMING

@@ -11,7 +11,7 @@ from framekeeper import __version__
 from framekeeper.database.pool import Database
 from framekeeper.gateway import errors
 from framekeeper.gateway.observe import Observe
-from framekeeper.gateway.routes import engines, health, metrics, models, videos
+from framekeeper.gateway.routes import engines, health, incidents, metrics, models, videos
 from framekeeper.gateway.schemas import ErrorAnswer
 from framekeeper.settings import Settings, SettingsError, load
 
@@ -44,7 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings
     app.add_middleware(Observe)
     errors.install(app)
-    for part in (videos, models, engines, health, metrics):
+    for part in (videos, models, engines, incidents, health, metrics):
         app.include_router(part.router, responses={"default": {"model": ErrorAnswer}})
 
     @app.get("/", include_in_schema=False)

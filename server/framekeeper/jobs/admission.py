@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from framekeeper.errors import InvalidRequest, ModelNotFound, NoEngine
@@ -51,6 +52,7 @@ class Limits:
     size: str
     num_frames: int
     steps: int
+    reduced: str | None = None
 
     @classmethod
     def of(cls, engine: Engine) -> Limits:
@@ -61,6 +63,7 @@ class Limits:
             size=engine.admits["size"],
             num_frames=engine.admits["num_frames"],
             steps=engine.admits["num_inference_steps"],
+            reduced=_reduced(engine),
         )
 
     def admit(self, width: int, height: int, num_frames: int, steps: int) -> bool:
@@ -180,7 +183,8 @@ def _read_size(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limit
         read.refuse(
             "size" if size or not pair else "width",
             f"size={width}x{height} is {width * height} pixels, the most is {largest.area} "
-            f"(as in {largest.size}): set {fitting}, which is nearest to this aspect, or smaller.",
+            f"(as in {largest.size}): set {fitting}, which is nearest to this aspect, or smaller."
+            + _at_present(limits),
         )
         return 0, 0
     return width, height
@@ -238,7 +242,7 @@ def _shrink(width: int, height: int, area: int) -> tuple[int, int]:
 def _read_frames(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits], fps: int | None) -> int:
     """The number of frames from `num_frames` or from `seconds`; 0 where a fault was noted."""
     most = max(limit.num_frames for limit in limits)
-    frames = _read_num_frames(read, most)
+    frames = _read_num_frames(read, most, _at_present(limits))
     seconds = read.number("seconds", 0, MAX_SECONDS, above=True)
     if read.faulty("num_frames") or read.faulty("seconds") or (seconds is not None and fps is None):
         return 0
@@ -248,15 +252,29 @@ def _read_frames(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Lim
     meaning = f"seconds={shown(read.values['seconds'])} at fps={fps} is {from_seconds} frames"
     if from_seconds > most:
         advice = f"set at most {_at_most(most) / fps:.4g} seconds, or a lower fps"
-        read.refuse("seconds", f"{meaning}, the most is {most}: {advice}.")
+        read.refuse("seconds", f"{meaning}, the most is {most}: {advice}.{_at_present(limits)}")
     elif frames is not None and frames != from_seconds:
         read.refuse("seconds", f"{meaning} and contradicts num_frames={frames}: set one of the two.")
     return from_seconds
 
 
-def _read_num_frames(read: Fields, most: int) -> int | None:
+def _reduced(engine: Engine) -> str | None:
+    """Why an engine takes less than its profile at present, and until when."""
+    reduced = engine.admits.get("reduced")
+    if not reduced:
+        return None
+    until = datetime.fromtimestamp(reduced["until"], UTC).strftime("%H:%M UTC")
+    return f"{reduced['reason']} This limit is tried again at {until}."
+
+
+def _at_present(limits: Sequence[Limits]) -> str:
+    reasons = [limit.reduced for limit in limits if limit.reduced]
+    return f" {reasons[0]}" if reasons else ""
+
+
+def _read_num_frames(read: Fields, most: int, why: str) -> int | None:
     largest = _at_most(most)
-    frames = read.integer("num_frames", 1, largest, f"set 4k+1 frames from 1 to {largest}")
+    frames = read.integer("num_frames", 1, largest, f"set 4k+1 frames from 1 to {largest}{why and '.' + why}")
     if frames is not None and frames % FRAMES_PER_LATENT != 1:
         below = _at_most(frames)
         read.refuse(

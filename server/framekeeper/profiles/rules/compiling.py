@@ -49,7 +49,7 @@ def compile_half_of_the_experts(profile: Profile, _facts: HostFacts) -> Iterator
         )
 
 
-@rule("compile-of-backend", "https://pypi.org/project/diffusers/0.36.0/")
+@rule("compile-of-backend", "https://github.com/huggingface/diffusers/releases/tag/v0.36.0")
 def compile_of_backend(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """The diffusers backend compiles nothing: it is what is left when something faster does not come up."""
     if profile.backend == "diffusers" and profile.compile != "off":

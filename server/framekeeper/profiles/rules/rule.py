@@ -51,7 +51,7 @@ class Rule:
 
 def omni_source(file: str) -> str:
     """Evidence that is a file of the published vllm-omni 0.30.0, which PyPI keeps unchanged."""
-    return f"https://pypi.org/project/vllm-omni/0.30.0/#files (vllm_omni/{file})"
+    return f"https://github.com/vllm-project/vllm-omni/releases/tag/v0.30.0 (vllm_omni/{file})"
 
 
 def rule(

@@ -14,7 +14,7 @@ _TEACACHE = omni_source("diffusion/cache/teacache/extractors.py")
 _CUDA = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"
 
 
-@rule("runtime-unknown", "https://pypi.org/project/vllm-omni/0.30.0/")
+@rule("runtime-unknown", "https://github.com/vllm-project/vllm-omni/releases/tag/v0.30.0")
 def runtime_unknown(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """The runtime must be one whose versions the rules know."""
     if profile.runtime not in RUNTIMES and profile.backend != "fault":
@@ -26,7 +26,7 @@ def runtime_unknown(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
         )
 
 
-@rule("runtime-of-device", "https://pypi.org/project/torch/2.13.0/")
+@rule("runtime-of-device", "https://github.com/pytorch/pytorch/releases/tag/v2.13.0")
 def runtime_of_device(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """A CPU runtime drives no card; of the CUDA runtimes only torch-2.4.1-cu124 has a platform for a CPU."""
     runtime = RUNTIMES.get(profile.runtime)
@@ -43,7 +43,7 @@ def runtime_of_device(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
         )
 
 
-@rule("executor-of-runtime", "https://pypi.org/project/vllm-omni/0.14.0/")
+@rule("executor-of-runtime", "https://github.com/vllm-project/vllm-omni/releases/tag/v0.14.0")
 def executor_of_runtime(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """torch-2.4.1-cu124 runs in the worker's own process only: 0.14's workers need vllm's extension."""
     runtime = RUNTIMES.get(profile.runtime)
@@ -56,7 +56,7 @@ def executor_of_runtime(profile: Profile, _facts: HostFacts) -> Iterator[Finding
         )
 
 
-@rule("executor-of-backend", "https://pypi.org/project/diffusers/0.36.0/")
+@rule("executor-of-backend", "https://github.com/huggingface/diffusers/releases/tag/v0.36.0")
 def executor_of_backend(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """The diffusers backend is one process on one device."""
     if profile.backend == "diffusers" and (profile.executor != "in_process" or profile.devices.count > 1):
@@ -80,7 +80,7 @@ def cache_of_backend(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
         )
 
 
-@rule("cache-of-runtime", "https://pypi.org/project/vllm-omni/0.14.0/")
+@rule("cache-of-runtime", "https://github.com/vllm-project/vllm-omni/releases/tag/v0.14.0")
 def cache_of_runtime(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """torch-2.4.1-cu124 holds no cache-dit."""
     if profile.cache == "cache_dit" and profile.runtime == "torch-2.4.1-cu124":

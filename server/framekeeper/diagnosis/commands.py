@@ -1,0 +1,128 @@
+"""`framekeeper incidents` and `framekeeper engines`: what broke, and the operator's word about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from framekeeper.database.embedded import database_url, running_server
+from framekeeper.database.pool import Database
+from framekeeper.errors import FramekeeperError
+from framekeeper.jobs import engines as engine_rows
+from framekeeper.jobs import incidents as incident_rows
+from framekeeper.jobs.incidents import IncidentRow
+from framekeeper.settings import SettingsError, load
+
+Result = TypeVar("Result")
+engines_app = typer.Typer(help="Engines of all supervisors.", no_args_is_help=True)
+
+
+def incidents(
+    engine: Annotated[str | None, typer.Option(help="Only those of this engine, HOST/GROUP.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest first.")] = 20,
+    details: Annotated[bool, typer.Option(help="With the log lines around the first error.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Whole records as JSON.")] = False,
+) -> None:
+    """List unplanned ends of engines: when, why, what was done."""
+    rows, _ = _with_database(lambda database: incident_rows.page(database, limit=limit, engine_id=engine))
+    if as_json:
+        typer.echo(json.dumps([row.record | {"id": row.id} for row in rows], indent=2, default=str))
+        return
+    if not rows:
+        typer.echo("no incidents")
+        return
+    _console().print(_table(rows))
+    if details:
+        for row in rows:
+            typer.echo(f"\n{row.id}: {row.record['cause']}\n")
+            for line in row.record["excerpt"]:
+                typer.echo(f"    {line}")
+
+
+@engines_app.command("list")
+def list_engines() -> None:
+    """List engines with their state."""
+    found = _with_database(engine_rows.all_engines)
+    table = Table(box=None, pad_edge=False)
+    for column in ("engine", "state", "profile", "restarts", "heard of", "detail"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        table.add_row(
+            each.id,
+            each.state.value + (f" ({each.phase})" if each.phase else ""),
+            each.profile,
+            str(each.restarts),
+            f"{each.age_seconds:.0f} s ago",
+            each.detail or "",
+        )
+    _console().print(table)
+
+
+@engines_app.command("reset")
+def reset(engine: Annotated[str, typer.Argument(help="Engine, HOST/GROUP.")]) -> None:
+    """Put an engine back on its profile: off its fallback and limits, and started again if it had stopped."""
+    if not _with_database(lambda database: incident_rows.reset_rung(database, engine)):
+        typer.echo(f"{engine} is on its profile already; nothing to do")
+        return
+    typer.echo(f"{engine} goes back to its profile within seconds, between two jobs")
+
+
+def _table(rows: list[IncidentRow]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("incident", "time", "engine", "phase", "cause", "done", "ready again"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("incident", "time"))
+    for row in rows:
+        ready = f"{row.ready_again_seconds:.0f} s" if row.ready_again_seconds is not None else "-"
+        table.add_row(
+            row.id,
+            _local(row.at),
+            row.engine_id,
+            row.phase,
+            f"{row.signature}: {row.record['cause']}",
+            row.record["action"].replace("_", " "),
+            ready,
+        )
+    return table
+
+
+def _local(at: datetime) -> str:
+    return at.astimezone().strftime("%m-%d %H:%M:%S")
+
+
+def _console() -> Console:
+    # Piped output is for other programs: lines must not be broken at 80 columns there.
+    console = Console()
+    return console if console.is_terminal else Console(width=1000)
+
+
+def _with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
+    settings = load()
+    # `framekeeper run` brings its own database, whose address nobody has to know.
+    directory = (settings.var / "postgres").absolute()
+    url = settings.database_url or (database_url(directory) if running_server(directory) else "")
+    if not url:
+        raise SettingsError(
+            "FRAMEKEEPER_DATABASE_URL is not set, and no embedded database runs in "
+            f"{directory}: set the URL that gateway and supervisor use."
+        )
+
+    async def run() -> Result:
+        database = Database(url, size=1, name="framekeeper-cli")
+        await database.open()
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    try:
+        return asyncio.run(run())
+    except FramekeeperError as error:
+        typer.echo(f"{error.message} {error.advice}", err=True)
+        raise typer.Exit(1) from None
