@@ -80,7 +80,7 @@ class Peer:
 @contextlib.contextmanager
 def serving(python: Path, model: Path, directory: Path, *, executor: str = "") -> Iterator[Peer]:
     """Run the server while the block runs; `executor` is empty for upstream's default of one device."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command: list[str | Path] = [
         python,
@@ -96,7 +96,7 @@ def serving(python: Path, model: Path, directory: Path, *, executor: str = "") -
     ]
     command += ["--enforce-eager", *(["--distributed-executor-backend", executor] if executor else [])]
     began = time.monotonic()
-    with (directory / "server.log").open("wb") as output:
+    with (directory / "server.log").open("ab") as output:
         process = subprocess.Popen(
             command,
             cwd=directory,
@@ -166,16 +166,22 @@ def memory(peer: Peer) -> float:
     return sum(footprint.proportional(pid) for pid in footprint.tree(peer.process.pid))
 
 
-def killed_whole(peer: Peer) -> str:
-    """Kill its only process (the default executor of one device) mid-job; what a client then sees."""
+def killed_whole(peer: Peer) -> tuple[str, str]:
+    """Kill its only process (the default executor of one device) mid-job: the job, and what a client sees."""
     with Videos(peer.url) as videos:
-        videos.create(LARGE)
-        time.sleep(1.0)
+        video_id = videos.create(LARGE)
+        wait_for("it is under way", lambda: videos.get(video_id)["status"] == "in_progress", 30, every=0.02)
+        time.sleep(0.5)
         peer.process.kill()
         time.sleep(5.0)
         code = videos.status_code("/health")
-    answer = f"answers {code}" if code else "nobody answers"
-    return f"API and engine are one process: after kill -9 {answer}, and its jobs are gone with its memory"
+    return video_id, f"5 s later {f'/health answers {code}' if code else 'nobody answers'}"
+
+
+def job_after_restart(peer: Peer, video_id: str) -> str:
+    """What a server that was started again on the same directory knows of an earlier job."""
+    with Videos(peer.url) as videos:
+        return f"GET of the interrupted job answers {videos.status_code(f'/v1/videos/{video_id}')}"
 
 
 def killed_worker(peer: Peer, *, watch: float = WATCH_SECONDS) -> dict[str, Any]:
@@ -183,7 +189,7 @@ def killed_worker(peer: Peer, *, watch: float = WATCH_SECONDS) -> dict[str, Any]
     with Videos(peer.url) as videos:
         running = videos.create(LARGE)
         waiting = videos.create(SMALL)
-        wait_for("it is under way", lambda: videos.get(running)["status"] != "queued", 30, every=0.02)
+        wait_for("it is under way", lambda: videos.get(running)["status"] == "in_progress", 30, every=0.02)
         time.sleep(0.5)
         began = time.monotonic()
         peer.worker().kill()

@@ -200,7 +200,11 @@ class Bench:
             python = given or peer.environment(RUNTIME, self.home / "peer")
             with peer.serving(python, self.model, self.home / "upstream") as server:
                 self._upstream_running(server)
-            with peer.serving(python, self.model, self.home / "upstream-mp", executor="mp") as server:
+                interrupted, words = peer.killed_whole(server)
+            # In the same directory, so that it could know the jobs of the one before.
+            with peer.serving(python, self.model, self.home / "upstream", executor="mp") as server:
+                words += f"; started again, {peer.job_after_restart(server, interrupted)}"
+                self.report.told["upstream, default executor (engine in the API process), kill -9"] = words
                 self.report.told["upstream, mp executor, kill -9 of its worker"] = peer.killed_worker(
                     server, watch=self.plan.watch_seconds
                 )
@@ -224,7 +228,6 @@ class Bench:
         with self.part(f"upstream, {UNDER_LOAD}"):
             self._under_load(server.url, PEER)
         self._memory("after the run", {"server and engine": peer.memory(server)}, PEER)
-        self.report.told["upstream, default executor, kill -9"] = peer.killed_whole(server)
 
 
 def _ms(seconds: list[float]) -> list[float]:
