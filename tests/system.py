@@ -189,9 +189,13 @@ class System:
 
 
 def fault_profile(directory: Path, faults: list[dict[str, Any]], **script: Any) -> Path:
-    """Write a profile of the fault backend with this script; returns the profile's path."""
+    """Write a profile of the fault backend with this script; returns the profile's path.
+
+    `profile` in the script is further YAML for the profile, `deadlines` and `warm_up_seconds` its deadlines.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     name = f"faults-{len(list(directory.glob('*.yaml')))}"
+    extra = script.pop("profile", "")
     (directory / f"{name}.json").write_text(json.dumps({"step_seconds": 0.02, **script, "faults": faults}))
     deadlines = {"load": 20, "step": 3, "decode": 3, "job": 30} | script.pop("deadlines", {})
     (directory / f"{name}.yaml").write_text(
@@ -210,6 +214,7 @@ warm_up: {{size: 64x64, num_frames: 9, deadline_seconds: {script.get("warm_up_se
 deadlines:
   {{load_seconds: {deadlines["load"]}, step_seconds: {deadlines["step"]},
    decode_seconds: {deadlines["decode"]}, job_seconds: {deadlines["job"]}}}
+{extra}
 """
     )
     return directory / f"{name}.yaml"

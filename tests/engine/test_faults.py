@@ -2,116 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from framekeeper.database.pool import Database
-from framekeeper.jobs import cancel, lookup, submit
-from framekeeper.jobs.video import Video, VideoRequest
+from faulty import ILLEGAL_ACCESS, REQUEST, Start, final, found, running, submitted, with_database
+from framekeeper.jobs import cancel
 from framekeeper.media.encode import read_video
-from system import System, fault_profile, wait_for
+from system import wait_for
 
 pytestmark = pytest.mark.slow
-
-Start = Callable[..., System]
-ILLEGAL_ACCESS = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
-REQUEST = VideoRequest(
-    prompt="a cat",
-    negative_prompt=None,
-    width=64,
-    height=64,
-    num_frames=9,
-    fps=8,
-    num_inference_steps=10,
-    guidance_scale=4.0,
-    guidance_scale_2=3.0,
-    boundary_ratio=0.875,
-    flow_shift=5.0,
-    seed=1,
-)
-
-
-@pytest.fixture
-def start(tmp_path: Path, postgres_url: str) -> Iterator[Start]:
-    """Start a system whose engine breaks as the given faults say."""
-    systems = []
-
-    def begin(
-        faults: list[dict[str, Any]],
-        *,
-        wait: bool = True,
-        script: dict[str, Any] | None = None,
-        **settings: Any,
-    ) -> System:
-        profile = fault_profile(tmp_path / "profiles", faults, **(script or {}))
-        system = System(
-            tmp_path / "system", postgres_url, profile=profile, engine_python=sys.executable, **settings
-        )
-        systems.append(system)
-        system.start_supervisor()
-        if wait:
-            system.wait_ready(30)
-        return system
-
-    yield begin
-    for system in systems:
-        try:
-            system.close()
-        finally:
-            system.abandon()
-
-
-def with_database(system: System, work: Callable[[Database], Any]) -> Any:
-    async def run() -> Any:
-        database = Database(system.database_url, size=2)
-        await database.open()
-        try:
-            return await work(database)
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
-
-
-def submitted(system: System, **changes: Any) -> str:
-    fields = {name: getattr(REQUEST, name) for name in REQUEST.__struct_fields__}
-    request = VideoRequest(**(fields | changes))
-
-    async def work(database: Database) -> str:
-        return (await submit.submit(database, "test-model", request)).id
-
-    return str(with_database(system, work))
-
-
-def found(system: System, video_id: str) -> Video:
-    async def work(database: Database) -> Video:
-        return await lookup.find(database, video_id)
-
-    video: Video = with_database(system, work)
-    return video
-
-
-def final(system: System, video_id: str, seconds: float = 30) -> Video:
-    def done() -> Video | None:
-        video = found(system, video_id)
-        return video if video.state.final else None
-
-    video: Video = wait_for("the job is final", done, seconds)
-    return video
-
-
-def running(system: System, video_id: str, step: int = 2) -> Video:
-    video: Video = wait_for(
-        "the job runs", lambda: (v := found(system, video_id)).step >= step and v, 20, every=0.01
-    )
-    return video
 
 
 def test_a_healthy_engine_makes_the_video_that_was_asked_for(start: Start) -> None:

@@ -146,16 +146,18 @@ class DeviceGroup:
         link = Link(process)
         self._inquest = Inquest(process, link)
         pump = asyncio.create_task(link.pump(), name="engine messages")
+        planned: str | None = None
         try:
-            if not await self._start(link):
-                return None
-            return await self._serve(link)
+            if await self._start(link):
+                planned = await self._serve(link)
+            return planned
         finally:
             self._serving = None
             process.kill("the supervisor stopped it")
             await pump
-            if not self._stopping.is_set() and self._inquest.diagnosis is None and link.exit is not None:
-                await self._ended_idle(link)
+            if planned is None and not self._stopping.is_set() and self._inquest.diagnosis is None:
+                # It ended by itself, and no job has asked why.
+                await self._examine(End(phase="idle"))
 
     async def _start(self, link: Link) -> bool:
         """Load and warm up; False when that failed or is not wanted any more."""
@@ -235,12 +237,6 @@ class DeviceGroup:
         assert inquest.exit is not None
         incident, decision = await self.course.record(inquest, served=self._served)
         return verdict(diagnosis, incident, decision, end)
-
-    async def _ended_idle(self, link: Link) -> None:
-        """The process ended and no job has asked why."""
-        if link.exit is not None and link.exit.reason == "the supervisor stopped it":
-            return
-        await self._examine(End(phase="idle"))
 
 
 #: Phases before there is anything to warm up.

@@ -1,0 +1,110 @@
+"""Systems that break on order, and what tests ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from framekeeper.database.pool import Database
+from framekeeper.jobs import incidents, lookup, submit
+from framekeeper.jobs.incidents import IncidentRow
+from framekeeper.jobs.video import Video, VideoRequest
+from system import System, fault_profile, wait_for
+
+Start = Callable[..., System]
+ILLEGAL_ACCESS = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 640.00 MiB. GPU 0 has a total capacity of "
+    "23.52 GiB of which 101.00 MiB is free."
+)
+REQUEST = VideoRequest(
+    prompt="a cat",
+    negative_prompt=None,
+    width=64,
+    height=64,
+    num_frames=9,
+    fps=8,
+    num_inference_steps=10,
+    guidance_scale=4.0,
+    guidance_scale_2=3.0,
+    boundary_ratio=0.875,
+    flow_shift=5.0,
+    seed=1,
+)
+
+
+def begin(
+    home: Path,
+    database_url: str,
+    faults: list[dict[str, Any]],
+    *,
+    wait: bool = True,
+    script: dict[str, Any] | None = None,
+    **settings: Any,
+) -> System:
+    """Start a system whose engine breaks as `faults` say."""
+    profile = fault_profile(home / "profiles", faults, **(script or {}))
+    system = System(home / "system", database_url, profile=profile, engine_python=sys.executable, **settings)
+    system.start_supervisor()
+    if wait:
+        system.wait_ready(30)
+    return system
+
+
+def with_database(system: System, work: Callable[[Database], Any]) -> Any:
+    async def run() -> Any:
+        database = Database(system.database_url, size=2)
+        await database.open()
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def submitted(system: System, **changes: Any) -> str:
+    fields = {name: getattr(REQUEST, name) for name in REQUEST.__struct_fields__}
+    request = VideoRequest(**(fields | changes))
+
+    async def work(database: Database) -> str:
+        return (await submit.submit(database, "test-model", request)).id
+
+    return str(with_database(system, work))
+
+
+def found(system: System, video_id: str) -> Video:
+    async def work(database: Database) -> Video:
+        return await lookup.find(database, video_id)
+
+    video: Video = with_database(system, work)
+    return video
+
+
+def final(system: System, video_id: str, seconds: float = 30) -> Video:
+    def done() -> Video | None:
+        video = found(system, video_id)
+        return video if video.state.final else None
+
+    video: Video = wait_for("the job is final", done, seconds)
+    return video
+
+
+def running(system: System, video_id: str, step: int = 2) -> Video:
+    video: Video = wait_for(
+        "the job runs", lambda: (v := found(system, video_id)).step >= step and v, 20, every=0.01
+    )
+    return video
+
+
+def incident_rows(system: System) -> list[IncidentRow]:
+    """All incidents, the newest first."""
+
+    async def work(database: Database) -> list[IncidentRow]:
+        return (await incidents.page(database, limit=100))[0]
+
+    rows: list[IncidentRow] = with_database(system, work)
+    return rows
