@@ -5,11 +5,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast bench lint format lock clean python
+.PHONY: help setup runtime model run test test-fast test-runtimes bench lint format lock clean python
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
 MODEL := var/models/wan2.2-t2v-tiny
+TORCH_241 := .runtimes/torch-2.4.1-cu124
 LOG := $(VENV)/setup.log
 PYTHON ?= $(firstword $(shell command -v python3.11) $(shell command -v python3.12) python3.11)
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
@@ -26,7 +27,7 @@ else echo failed; echo; tail -n 15 $(LOG); echo; echo "The whole output is in $(
 endef
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/dev.stamp ## environment of gateway, supervisor and tests in .venv
 
@@ -44,6 +45,9 @@ test: setup runtime ## every test, the whole system with the real engine include
 
 test-fast: setup ## tests that need no engine, in under a minute
 	@$(VENV)/bin/python -m pytest -m "not stack and not slow"
+
+test-runtimes: setup runtime $(TORCH_241)/bin/python ## the same contracts on torch 2.4.1, with PyPI's build of it: about 6 GB
+	@$(VENV)/bin/python -m pytest -m runtimes
 
 bench: setup runtime ## figures of the whole system beside upstream's server; BENCH=--quick for a short form
 	@$(VENV)/bin/python bench/serving.py --bare $(BENCH)
@@ -77,6 +81,10 @@ python:
 		echo "If it lies elsewhere: make PYTHON=/path/to/python3.11 …"; exit 2; } >&2
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
 		echo "Python's venv is missing (on Debian: apt-get install python3.11-venv)."; exit 2; } >&2
+
+# PyPI's build is for tests only, so it does not take the place of an installed one.
+$(TORCH_241)/bin/python:
+	@$(PYTHON) docker/runtimes/install.py $(notdir $(TORCH_241)) --into $(TORCH_241) --torch-source pypi
 
 $(VENV)/venv.stamp: | python
 	@mkdir -p $(VENV)

@@ -20,3 +20,16 @@ def engine_python() -> Path:
     if not path.exists():
         pytest.skip(f"no engine environment ({path}); make one with docker/runtimes/install.py")
     return path
+
+
+def torch241_python() -> Path:
+    """FRAMEKEEPER_ENGINE_PYTHON_TORCH241 or that runtime in this checkout; skips the test without one."""
+    path = Path(
+        os.environ.get(
+            "FRAMEKEEPER_ENGINE_PYTHON_TORCH241",
+            PROJECT / ".runtimes" / "torch-2.4.1-cu124" / "bin" / "python",
+        )
+    )
+    if not path.exists():
+        pytest.skip(f"no environment of torch-2.4.1-cu124 ({path}); make test-runtimes makes one")
+    return path

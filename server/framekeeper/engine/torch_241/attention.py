@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from vllm_omni.diffusion.attention.backends.sdpa import SDPABackend, SDPAImpl
 
-if TYPE_CHECKING:
-    import torch
+BACKEND = f"{SDPABackend.__module__}.{SDPABackend.__qualname__}"
+"""What the platform names as its attention."""
 
 
-class NativeAttention(SDPAImpl):  # type: ignore[misc]
-    """Upstream's SDPA with a forward for our platform.
+def install() -> None:
+    """Give upstream's SDPA a forward on our platform, in this process; harmless when repeated.
 
     `AttentionImpl.forward` (vllm_omni/diffusion/attention/backends/abstract.py, 0.14.0) raises
     NotImplementedError on a platform that is none of upstream's. What it calls `forward_cuda` is plain torch.
+    Replaced in upstream's class and not in one of ours, because every attention layer also makes an instance
+    of upstream's for float32 (diffusion/attention/layer.py).
     """
-
-    def forward(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_metadata: Any = None,
-    ) -> torch.Tensor:
-        """Attention of `query` (batch, tokens, heads, head size) over `key` and `value`; same shape out."""
-        output: torch.Tensor = self.forward_cuda(query, key, value, attn_metadata)
-        return output
-
-
-class NativeAttentionBackend(SDPABackend):  # type: ignore[misc]
-    """Names the implementation above; everything else is upstream's."""
-
-    @staticmethod
-    def get_impl_cls() -> type[NativeAttention]:
-        """The class that vllm-omni instantiates per attention layer."""
-        return NativeAttention
+    SDPAImpl.forward = SDPAImpl.forward_cuda

@@ -21,8 +21,6 @@ from vllm_omni.platforms.interface import OmniPlatform, OmniPlatformEnum
 
 from framekeeper.engine.backends.device import Device
 
-ATTENTION = "framekeeper.engine.torch_241.attention.NativeAttentionBackend"
-
 
 class NativePlatform(OmniPlatform):  # type: ignore[misc]
     """What both packages' `current_platform` is; `device` answers what is asked of the device."""
@@ -42,7 +40,10 @@ class NativePlatform(OmniPlatform):  # type: ignore[misc]
         """Torch's own attention is the only one here; any other choice is a ValueError."""
         if selected_backend is not None and selected_backend.upper() not in {"TORCH_SDPA", "SDPA"}:
             raise ValueError(f"attention {selected_backend} does not exist on torch 2.4.1; set torch_sdpa")
-        return ATTENTION
+        from framekeeper.engine.torch_241 import attention  # noqa: PLC0415  it asks for this platform
+
+        attention.install()
+        return attention.BACKEND
 
     @classmethod
     def supports_torch_inductor(cls) -> bool:
