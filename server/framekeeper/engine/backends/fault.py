@@ -2,14 +2,16 @@
 
 Its `model` is a JSON file, the script:
 
-    {"step_seconds": 0.01, "load_seconds": 0, "memory_bytes": 0,
+    {"step_seconds": 0.01, "load_seconds": 0, "memory_bytes": 0, "facts": {},
      "faults": [{"at": "step", "step": 3, "what": "die", "signal": 9, "job": null, "times": 1, "text": "…"}]}
 
 `at` is load, warm_up, step, decode or idle (after `seconds` without a job). `what` is raise (an error with
 `text`), hang, die (by `signal`), exit (with `code`), child (leaves a process that holds on), nan, black,
 frozen, few_frames, grow (`bytes` more after every job), ignore_sigterm, flood (megabytes to stderr), refuse
 (a client error with `text`). A fault fires `times` times in all (null: always), counted in a file beside the
-script so that it holds across processes; `job` narrows it to ids that contain this text.
+script so that it holds across processes; `job` narrows it to ids that contain this text, a `step` of null is
+any step. With a `probability` it fires only so often where it could; with a `seed` in the script, the n-th
+process throws the same dice in every run.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -54,17 +57,21 @@ class FaultBackend:
         self._job: str | None = None
         self._last_job = time.monotonic()
         self._grown: list[bytearray] = []
+        self._dice = random.Random()  # noqa: S311  not for secrets
 
     def load(self, model: str, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
         """Read the script; `options` are accepted as they are."""
         progress.phase("loading")
         self._path = Path(model)
         self._script = json.loads(self._path.read_text())
+        if "seed" in self._script:
+            # Every process needs dice of its own: with the same ones all would end at the same place.
+            self._dice.seed(f"{self._script['seed']}/{self._add_one('starts')}")
         time.sleep(self._script.get("load_seconds", 0))
         self._strike("load", None)
         progress.phase("dummy_run")
         threading.Thread(target=self._watch_idleness, daemon=True, name="idle faults").start()
-        return {"backend": "fault", "options": options}
+        return {"backend": "fault", "options": options, **self._script.get("facts", {})}
 
     def generate(self, request: Generate, progress: Progress) -> Generation:
         """Make a moving gradient, or what the script says."""
@@ -152,11 +159,12 @@ class FaultBackend:
         for number, fault in enumerate(self._script.get("faults", [])):
             due = (
                 fault["at"] == at
-                and (step is None or fault.get("step", 0) == step)
+                and (step is None or fault.get("step", 0) in (step, None))
                 and (at != "idle" or idle >= fault.get("seconds", 0))
                 and (fault.get("job") is None or (request is not None and fault["job"] in request.job))
                 # A fault that is not about the warm-up must let the engine get ready first.
                 and (at == "warm_up" or request is None or request.job != "warm-up" or fault.get("warm_up"))
+                and self._dice.random() < fault.get("probability", 1)
             )
             if due and self._count(number, fault.get("times", 1)):
                 _carry_out(fault, self._grown)
@@ -165,18 +173,20 @@ class FaultBackend:
 
     def _count(self, number: int, times: int | None) -> bool:
         """Whether the fault may fire once more; counted on disk, since it may end this process."""
-        if times is None:
-            return True
+        return times is None or self._add_one(str(number), times) is not None
+
+    def _add_one(self, name: str, most: int | None = None) -> int | None:
+        """Count up in the file beside the script, to `most` at most; the new count, None for no more."""
         with self._path.with_suffix(".fired").open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             fired = json.loads(file.read() or "{}")
-            if fired.get(str(number), 0) >= times:
-                return False
-            fired[str(number)] = fired.get(str(number), 0) + 1
+            count: int = fired.get(name, 0) + 1
+            if most is not None and count > most:
+                return None
             file.truncate(0)
-            file.write(json.dumps(fired))
-            return True
+            file.write(json.dumps(fired | {name: count}))
+            return count
 
 
 def gradient(frames: int, height: int, width: int) -> np.ndarray[Any, np.dtype[np.float32]]:
