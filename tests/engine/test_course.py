@@ -158,3 +158,12 @@ def test_incidents_are_told_over_http_and_on_the_command_line(start: Start) -> N
     assert "test-host/0" in command(system, "engines", "list")
     metrics = httpx.get(f"http://127.0.0.1:{system.supervisor_port}/metrics").text
     assert 'framekeeper_incidents_total{signature="worker_segv"} 1.0' in metrics
+
+
+def test_a_transformer_that_did_not_compile_makes_the_engine_degraded(start: Start) -> None:
+    script = {"profile": COMPILED, "facts": {"compiled_modules": [40, 0]}}
+    system = start([], script=script)
+    engine = system.engine()
+    assert engine["state"] == "degraded"
+    assert engine["detail"] == "compile: regional, but transformer 2 of 2 is not compiled"
+    assert final(system, submitted(system)).state == "completed"

@@ -61,6 +61,7 @@ class Course:
         self._status = status
         self._policy = Policy(quiet_seconds=settings.rung_quiet_seconds or None)
         self._kept = False
+        self._uncompiled: str | None = None
         self._decision: Decision | None = None
         self._cannot_start: str | None = None
         self._incident: Incident | None = None
@@ -102,7 +103,7 @@ class Course:
     def degraded(self) -> str | None:
         """Why the engine serves on less than its profile, or None."""
         if self.rung.rung == 0 and self._limit() is None:
-            return None
+            return self._uncompiled
         return self.rung.reason or f"on fallback {self.launch.rung_name}"
 
     def _limit(self) -> dict[str, Any] | None:
@@ -266,8 +267,9 @@ class Course:
                 # Kept, so that an operator's reset can be noticed.
                 await self._keep(dataclasses.replace(self.rung, reason=decision.reason))
 
-    async def ready(self) -> None:
-        """A process has proved itself."""
+    async def ready(self, facts: dict[str, Any]) -> None:
+        """A process has proved itself; `facts` are those of its load."""
+        self._uncompiled = uncompiled(self.launch.profile, facts)
         incident = self._incident
         if incident is not None:
             seconds = time.monotonic() - self._ended_at
@@ -291,6 +293,23 @@ class Course:
         when = f" Next start in {decision.delay_seconds:g} s." if decision.delay_seconds else ""
         self._status.enter(EngineState.RESTARTING, detail=f"{decision.reason}{when}{incident}")
         return decision.delay_seconds
+
+
+def uncompiled(profile: Profile, facts: dict[str, Any]) -> str | None:
+    """What a profile wanted compiled and is not; None when all is as it should be, or nobody can tell.
+
+    vllm-omni goes on in silence with a transformer that it could not compile
+    (https://github.com/vllm-project/vllm-omni/issues/1535).
+    """
+    counts = facts.get("compiled_modules")
+    if profile.compile == "off" or counts is None:
+        return None
+    eager = [str(number + 1) for number, count in enumerate(counts) if count == 0]
+    if not eager:
+        return None
+    return (
+        f"compile: {profile.compile}, but transformer {' and '.join(eager)} of {len(counts)} is not compiled"
+    )
 
 
 def _stored(limit: Limit) -> dict[str, Any]:

@@ -181,7 +181,7 @@ class DeviceGroup:
         metrics.engine_start_seconds.observe(seconds)
         self._log.info("engine ready", seconds=round(seconds, 1), rung=self.course.launch.rung)
         self._served = True
-        await self.course.ready()
+        await self.course.ready(self.status.facts["load"])
         return True
 
     async def _failed_start(self, link: Link, error: StartFailed) -> None:

@@ -218,3 +218,13 @@ def test_layerwise_offload_blocking_and_unheard(checkpoint: Path, tmp_path: Path
     assert seen(played, "unheard")["outcome"] == "done"
     assert seen(played, "unheard")["sha256"] == seen(played, "first")["sha256"]
     assert seen(played, "unheard")["steps"] == []
+
+
+def test_nothing_is_compiled_when_the_profile_says_off(played: dict[str, Any]) -> None:
+    assert played["facts"]["compiled_modules"] == [0, 0]
+
+
+def test_both_experts_are_compiled_when_the_profile_says_so(checkpoint: Path, tmp_path: Path) -> None:
+    played = play(checkpoint, tmp_path, {**OPTIONS, "compile": "regional"}, [{"name": "a", "do": "generate"}])
+    assert played["facts"]["compiled_modules"] == [2, 2], "two blocks each in the small checkpoint"
+    assert seen(played, "a")["outcome"] == "done"

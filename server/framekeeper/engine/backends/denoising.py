@@ -68,13 +68,30 @@ class ObservedWorker:
             self._observer.end()
 
     def describe(self) -> dict[str, Any]:
-        """Facts for `Loaded`: device name, bytes its allocator holds, number of experts."""
+        """Facts for `Loaded`: device name, bytes its allocator holds, number of experts, what is compiled."""
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
+        experts = [part for part in (pipeline.transformer, pipeline.transformer_2) if part is not None]
         return {
+            "compiled_modules": [compiled_modules(expert) for expert in experts],
             "device_name": str(current_omni_platform.get_device_name()),
             "memory_bytes": int(current_omni_platform.memory_reserved()),
-            "experts": sum(part is not None for part in (pipeline.transformer, pipeline.transformer_2)),
+            "experts": len(experts),
         }
+
+
+def compiled_modules(expert: Any) -> int:
+    """Modules of a transformer whose forward goes through torch.compile.
+
+    Upstream only logs a warning when it cannot compile one and goes on without
+    (https://github.com/vllm-project/vllm-omni/issues/1535).
+    """
+
+    def compiled(module: Any) -> bool:
+        ways = (module.forward, getattr(module, "_omni_original_forward", None))
+        whole = getattr(module, "_compiled_call_impl", None) is not None
+        return whole or any(hasattr(way, "_torchdynamo_orig_callable") for way in ways)
+
+    return sum(compiled(module) for module in expert.modules())
 
 
 def refuse_wrong(pipeline: Any, request: Any) -> None:

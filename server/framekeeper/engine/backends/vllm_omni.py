@@ -55,6 +55,10 @@ class _Running:
         self.ended = threading.Event()
 
 
+#: What `denoising.ObservedWorker.describe` tells of the loaded model.
+DESCRIBED = ("device_name", "memory_bytes", "experts", "compiled_modules")
+
+
 class VllmOmniBackend:
     """Implements `backend.Backend`; see there for the meaning and the errors of each method."""
 
@@ -91,7 +95,7 @@ class VllmOmniBackend:
         device_facts = self._engine.collective_rpc("describe", unique_reply_rank=0)
         return {
             # By name: the multiprocess executor adds a key of its own to a mapping that it returns.
-            **{name: device_facts[name] for name in ("device_name", "memory_bytes", "experts")},
+            **{name: device_facts[name] for name in DESCRIBED},
             "versions": {name: metadata.version(name) for name in ("torch", "vllm", "vllm-omni")},
             "devices": devices,
             "import_seconds": round(imported - began, 3),
