@@ -44,14 +44,14 @@ def system(
 ) -> Iterator[System]:
     """One supervisor with a warm engine, and two gateways of two processes each, for the tests of a module.
 
-    A module chooses its profile with PROFILE.
+    A module chooses its profile with PROFILE and the engine's Python with ENGINE, a function.
     """
     running = System(
         tmp_path_factory.mktemp("system"),
         module_postgres_url,
         profile=getattr(request.module, "PROFILE", "cpu-tiny"),
         model=tiny_model,
-        engine_python=engine_python(),
+        engine_python=getattr(request.module, "ENGINE", engine_python)(),
         gateway_processes=2,
     )
     try:
