@@ -14,7 +14,8 @@ from engine_runtime import engine_python, torch241_python
 HERE = Path(__file__).parent
 NAMES = [
     line.removeprefix("def ").split("(")[0]
-    for line in (HERE / "checks.py").read_text().splitlines()
+    for file in ("checks.py", "offload_checks.py")
+    for line in (HERE / file).read_text().splitlines()
     if line.startswith("def check_")
 ]
 
