@@ -34,6 +34,12 @@ incidents = Counter(
     ["signature"],
     registry=registry,
 )
+ready_again_seconds = Histogram(
+    "framekeeper_incident_ready_again_seconds",
+    "From an unplanned end of an engine to the end of the next one's warm-up.",
+    registry=registry,
+    buckets=SECONDS,
+)
 phase_seconds = Histogram(
     "framekeeper_phase_seconds",
     "Time jobs spent in each phase.",

@@ -274,6 +274,7 @@ class Course:
         if incident is not None:
             seconds = time.monotonic() - self._ended_at
             self._incident = None
+            metrics.ready_again_seconds.observe(seconds)
             await persist(lambda: incidents.ready_again(self._database, incident.id, seconds))
 
     async def next_start(self) -> float | None:
