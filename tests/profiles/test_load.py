@@ -132,3 +132,17 @@ def test_rung_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     (fault,) = faults_of(tmp_path, GOOD + rungs)
     assert fault.key == "fallbacks.0.change.compil"
     assert fault.advice == "compile instead"
+
+
+def test_an_unreadable_key_does_not_hide_what_the_rules_refuse(tmp_path: Path) -> None:
+    text = "extends: cpu-tiny\ncompile: full\noffload: layerwise\nguidence: 3\noffload_pin_memory: false\n"
+    (tmp_path / "cpu-tiny.yaml").write_text((CONFIGS / "cpu-tiny.yaml").read_text())
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ProfileError) as refusal:
+        load_profile("mine", tmp_path)
+    rules = [(fault.key, fault.rule) for fault in refusal.value.faults]
+    assert ("guidence", "") in rules
+    assert ("compile", "offload-with-full-compile") in rules
+    assert len(rules) == len({rule for _, rule in rules}), (
+        "a rung that only inherits a fault does not repeat it"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def _form_fault(error: ErrorDetails, where: str, path: KeyPath) -> Fault:
     reason = error["msg"][0].lower() + error["msg"][1:]
     advice = "a value of the right kind"
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.7)
         reason = "is not a key that profiles have"
         advice = f"{near[0]} instead" if near else f"one of {', '.join(known)}"
     elif error["type"] == "missing":
@@ -195,6 +196,41 @@ def _rung_faults(profile: Profile, facts: HostFacts, sources: Sources) -> list[F
     return faults
 
 
+def _faults_of_rules(profile: Profile, facts: HostFacts, sources: Sources) -> list[Fault]:
+    """Those of the profile, and those that only its rungs have."""
+    own = rule_faults(profile, facts, sources)
+    said = {(fault.rule, fault.key) for fault in own}
+    lower = [
+        fault
+        for fault in _rung_faults(profile, facts, sources)
+        if not fault.rule or (fault.rule, fault.key.rpartition("-> ")[2]) not in said
+    ]
+    return own + lower
+
+
+def _faults_beside(
+    data: dict[str, Any], wrong: Sequence[KeyPath], facts: HostFacts, sources: Sources
+) -> list[Fault]:
+    """What the rules refuse in a profile of which some keys could not be read.
+
+    Those keys are left out and have their defaults; a finding about one of them would be about the default.
+    """
+    rest = copy.deepcopy(data)
+    for path in wrong:
+        section: Any = rest
+        for part in path[:-1]:
+            section = section.get(part, {}) if isinstance(section, dict) else {}
+        if isinstance(section, dict):
+            section.pop(path[-1], None)
+    try:
+        readable = Profile.model_validate(rest)
+    except ValidationError:  # a key that must be there
+        return []
+    unread = {".".join(map(str, path)) for path in wrong}
+    found = _faults_of_rules(readable, facts, sources)
+    return [fault for fault in found if fault.severity == "refuse" and fault.key not in unread]
+
+
 def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> tuple[Profile, list[Fault]]:
     """Read a profile and return it with the warnings about it.
 
@@ -211,11 +247,15 @@ def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> t
         raise ProfileError([missing])
     documents = _documents(path)
     sources = Sources(tuple(documents))
+    data = _merged(documents, path.stem)
     try:
-        profile = Profile.model_validate(_merged(documents, path.stem))
+        profile = Profile.model_validate(data)
     except ValidationError as error:
-        raise ProfileError(_form_faults(error, sources)) from None
-    faults = rule_faults(profile, facts, sources) + _rung_faults(profile, facts, sources)
+        wrong = [_known_part(tuple(each["loc"])) for each in error.errors()]
+        raise ProfileError(
+            _form_faults(error, sources) + _faults_beside(data, wrong, facts, sources)
+        ) from None
+    faults = _faults_of_rules(profile, facts, sources)
     if any(fault.severity == "refuse" for fault in faults):
         raise ProfileError(faults)
     return profile, faults
