@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from framekeeper.engine.status import EngineStatus
 from framekeeper.jobs.engines import EngineState
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.facts import HostFacts
+from framekeeper.profiles.launch import Launch
 from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
@@ -129,6 +131,8 @@ class DeviceGroup:
     async def _run_process(self) -> str | None:
         """One process from start to end; returns the reason of a planned end, None after an unplanned one."""
         launch = self.course.launch
+        # What a killed predecessor left in it is of no use to anybody.
+        await self._remove_temporary(launch)
         for directory in launch.directories:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         environment = launch.environment | {
@@ -155,9 +159,13 @@ class DeviceGroup:
             self._serving = None
             process.kill("the supervisor stopped it")
             await pump
+            await self._remove_temporary(launch)
             if planned is None and not self._stopping.is_set() and self._inquest.diagnosis is None:
                 # It ended by itself, and no job has asked why.
                 await self._examine(End(phase="idle"))
+
+    async def _remove_temporary(self, launch: Launch) -> None:
+        await asyncio.to_thread(shutil.rmtree, launch.environment["TMPDIR"], ignore_errors=True)
 
     async def _start(self, link: Link) -> bool:
         """Load and warm up; False when that failed or is not wanted any more."""

@@ -59,9 +59,10 @@ async def _locked(connection: Connection, video_id: str) -> Video:
 
 async def _stop(database: Database, connection: Connection, video: Video) -> Video:
     if video.queue_job_id is not None:
-        # For a running task this is an abort request, which its supervisor gets as a notification.
+        # A waiting wake-up is removed: nobody else would ever do that. For a running task this is an abort
+        # request, which its supervisor gets as a notification.
         await database.queue.job_manager.cancel_job_by_id_async(
-            video.queue_job_id, abort=True, connection=connection
+            video.queue_job_id, abort=True, delete_job=True, connection=connection
         )
     change = (
         "state = 'cancelled', completed_at = clock_timestamp(), cancel_requested_at = clock_timestamp()"
