@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast test-runtimes bench lint format lock clean python
+.PHONY: help setup runtime model run test test-fast test-runtimes bench soak lint format lock clean python
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
@@ -51,6 +51,9 @@ test-runtimes: setup runtime $(TORCH_241)/bin/python ## the same contracts on to
 
 bench: setup runtime ## figures of the whole system beside upstream's server; BENCH=--quick for a short form
 	@$(VENV)/bin/python bench/serving.py --bare $(BENCH)
+
+soak: setup ## ten minutes of random faults and clients, then every check; SOAK="--seconds 60 --seed 1"
+	@PYTHONPATH=tests $(VENV)/bin/python -m soak $(SOAK)
 
 lint: setup ## ruff and mypy
 	@$(VENV)/bin/ruff check .
