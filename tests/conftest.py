@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -35,6 +37,29 @@ def open_directory() -> Iterator[Path]:
     home.chmod(0o755)
     yield home
     shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def small_disk(open_directory: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    disk = open_directory / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+@pytest.fixture
+def full_disk(small_disk: Path) -> Path:
+    """A file system without a free byte."""
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(b"x" * 4096):
+            pass
+    return small_disk
 
 
 @pytest.fixture(scope="session")

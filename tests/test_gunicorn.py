@@ -1,5 +1,6 @@
 import http.client
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,11 +28,11 @@ def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
 class Gateway:
     """`framekeeper gateway` with two processes."""
 
-    def __init__(self, var: Path, database_url: str) -> None:
+    def __init__(self, var: Path, database_url: str, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        self.metrics = var / "run" / f"prometheus-{self.port}"
+        self.metrics = var / "run" / f"prometheus-127.0.0.1-{self.port}"
         self.environment = {
             name: value for name, value in os.environ.items() if "FRAMEKEEPER" not in name
         } | {
@@ -39,6 +40,7 @@ class Gateway:
             "FRAMEKEEPER_PORT": str(self.port),
             "FRAMEKEEPER_DATABASE_URL": database_url,
             "FRAMEKEEPER_LOG_FORMAT": "json",
+            **environment,
         }
         self.log = var / "gateway.log"
         self.process = self.start()
@@ -76,6 +78,8 @@ def gateway(tmp_path: Path, postgres_url: str) -> Iterator[Gateway]:
     finally:
         gateway.process.kill()
         gateway.process.wait()
+        if gateway.metrics.is_symlink():
+            shutil.rmtree(gateway.metrics.readlink(), ignore_errors=True)
 
 
 def test_metrics_count_over_all_processes_and_begin_anew_with_the_next_start(gateway: Gateway) -> None:
@@ -89,7 +93,7 @@ def test_metrics_count_over_all_processes_and_begin_anew_with_the_next_start(gat
     assert [counted() for _ in range(6)] == [20.0] * 6  # whichever process answers
     gateway.process.send_signal(signal.SIGTERM)
     assert gateway.process.wait(30) == 0
-    assert not gateway.metrics.exists()
+    assert not gateway.metrics.is_symlink()
     gateway.process = gateway.start()
     wait_for(gateway.answers)
     assert counted() == 0.0
@@ -135,3 +139,32 @@ def test_every_line_of_the_log_is_json_and_no_socket_is_left_about(gateway: Gate
         with suppress(OSError):
             sockets += [path] if path.is_socket() else []
     assert sockets == []
+
+
+def test_a_full_disk_ends_no_worker(full_disk: Path, tmp_path: Path, postgres_url: str) -> None:
+    gateway = Gateway(tmp_path, postgres_url, FRAMEKEEPER_VAR=str(full_disk / "var"))
+    try:
+        wait_for(lambda: gateway.answers() and len(gateway.workers()) == 2)
+        workers = gateway.workers()
+        for path in ["/v1/videos", "/v1/models", "/metrics", "/v1/engines", "/nothing"] * 4:
+            gateway.get(path)
+        time.sleep(1)
+        assert gateway.workers() == workers
+        assert "SIGBUS" not in gateway.log.read_text()
+    finally:
+        gateway.process.terminate()
+        gateway.process.wait(30)
+
+
+def test_what_a_killed_gateway_left_in_memory_goes_with_the_next_start(gateway: Gateway) -> None:
+    left = gateway.metrics.readlink()
+    gateway.process.kill()
+    gateway.process.wait()
+    assert left.is_dir()
+    gateway.process = gateway.start()
+    wait_for(gateway.answers)
+    assert not left.exists()
+    last = gateway.metrics.readlink()
+    gateway.process.terminate()
+    assert gateway.process.wait(30) == 0
+    assert not last.exists()

@@ -178,6 +178,19 @@ def test_a_program_that_does_not_end_is_killed_in_bounded_time(site: Site) -> No
 
 
 @pytest.mark.slow
+def test_in_a_hurry_too_a_grandchild_gets_to_clean_up(site: Site) -> None:
+    launcher = site.start(site.programs("stubborn tidy"))
+    output_until(launcher, "Ctrl-C ends everything")
+    assert (site.var / "unfinished").exists()
+    launcher.send_signal(signal.SIGINT)
+    output_until(launcher, "stopping the supervisor")
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=30)
+    assert not (site.var / "unfinished").exists()
+    assert site.is_clean()
+
+
+@pytest.mark.slow
 def test_nothing_but_the_database_survives_a_killed_launcher_and_the_next_run_takes_it_over(
     site: Site,
 ) -> None:
@@ -307,6 +320,7 @@ def test_a_port_in_use_is_named_with_its_setting(site: Site, which: str) -> None
         ("MIN_FREE_BYTES", str(1 << 60), "MiB are free there"),
         ("DATABASE_URL", "mysql://x", "not a PostgreSQL URL"),
         ("VAR", "/proc/var", "FRAMEKEEPER_VAR"),
+        ("MEDIA", "/proc/media", "FRAMEKEEPER_MEDIA=/proc/media: /proc/media cannot be written"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_runs(
@@ -322,6 +336,14 @@ def test_what_cannot_work_is_told_before_anything_runs(
     assert words in text
     assert "Traceback" not in text
     assert site.is_clean()
+
+
+def test_a_disk_that_is_full_already_is_told_in_one_line(site: Site, full_disk: Path) -> None:
+    launcher = site.start(site.programs(), FRAMEKEEPER_VAR=str(full_disk / "var"))
+    text, _ = launcher.communicate(timeout=30)
+    assert launcher.returncode == 2, text
+    assert text.startswith(f"FRAMEKEEPER_VAR={full_disk / 'var'}: 0 MiB are free there")
+    assert text.count("\n") == 1
 
 
 @pytest.mark.slow

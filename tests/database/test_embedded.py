@@ -289,19 +289,6 @@ def test_too_little_space_is_told_before_anything_is_written(
     assert not directory.exists()
 
 
-@pytest.fixture
-def small_disk(open_directory: Path) -> Iterator[Path]:
-    disk = open_directory / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", disk], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("needs the right to mount")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
-
-
 def test_a_disk_that_fills_up_meanwhile_is_told_in_one_line(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ DIE_WITH = "FRAMEKEEPER_DIE_WITH"
 #: A program that lived so long did start: its next failure is a new one.
 SETTLED_SECONDS = 60.0
 LONGEST_BACKOFF = 30.0
+#: What a killed program's children get to follow it by themselves: an engine's warden removes shared memory.
+ORPHAN_SECONDS = 5.0
 #: A log file above this size is put aside at the next start.
 LOG_BYTES = 20 * 1024 * 1024
 TAIL_LINES = 15
@@ -103,10 +105,11 @@ class Child:
         polite = process.poll() is not None
         self._kill_group(process.pid)
         process.wait()
-        for orphan in family:
+        _, orphans = psutil.wait_procs(list(family), timeout=ORPHAN_SECONDS)
+        for orphan in orphans:
             with suppress(psutil.NoSuchProcess):
                 orphan.kill()  # psutil compares start times: a number used anew is never hit
-        psutil.wait_procs(list(family), timeout=5)
+        psutil.wait_procs(orphans, timeout=5)
         self._process = None
         return polite
 

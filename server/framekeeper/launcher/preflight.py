@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from framekeeper.settings import Settings
@@ -31,32 +31,49 @@ def base_url(settings: Settings) -> str:
 @contextmanager
 def only_one(settings: Settings) -> Iterator[None]:
     """Hold `var` for this launcher. Raises CannotRun when another one runs on it, or it cannot be written."""
-    directory = settings.run_directory
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "launcher.lock").open("a+", encoding="utf-8")
+        settings.run_directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(settings.run_directory / "launcher.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise CannotRun(
-            f"FRAMEKEEPER_VAR={settings.var}: {error.filename} cannot be written ({error.strerror}): change "
-            f"its owner, or set FRAMEKEEPER_VAR to a directory that can"
-        ) from None
-    with lock:
+        raise CannotRun(_unwritable("FRAMEKEEPER_VAR", settings.var, error)) from None
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "another process"
+            holder = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
             raise CannotRun(
                 f"Framekeeper already runs on {settings.var} ({holder}): use it, stop it, or set "
                 f"FRAMEKEEPER_VAR, FRAMEKEEPER_PORT and FRAMEKEEPER_SUPERVISOR_PORT to run another"
             ) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}, {base_url(settings)}\n")
-        lock.flush()
+        os.ftruncate(lock, 0)
+        with suppress(OSError):  # on a full disk, which `check_space` tells
+            os.pwrite(lock, f"process {os.getpid()}, {base_url(settings)}\n".encode(), 0)
         try:
             yield
         finally:
-            lock.truncate(0)
+            os.ftruncate(lock, 0)
+    finally:
+        os.close(lock)
+
+
+def check_media(settings: Settings) -> None:
+    """Make the directory of the videos. Raises CannotRun when nothing can be written there."""
+    directory = settings.media_directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    except OSError as error:
+        name = "FRAMEKEEPER_MEDIA" if settings.media else "FRAMEKEEPER_VAR"
+        raise CannotRun(_unwritable(name, settings.media or settings.var, error)) from None
+
+
+def _unwritable(name: str, value: Path, error: OSError) -> str:
+    remedy = "free some space" if error.errno == errno.ENOSPC else "change its owner"
+    return (
+        f"{name}={value}: {error.filename or value} cannot be written ({error.strerror}): {remedy}, or set "
+        f"{name} to a directory that can"
+    )
 
 
 def check_ports(settings: Settings) -> None:

@@ -21,7 +21,14 @@ from framekeeper.database.migrate import migrate
 from framekeeper.launcher import checkpoint, probe
 from framekeeper.launcher.child import Child
 from framekeeper.launcher.display import Display, DisplayHandler
-from framekeeper.launcher.preflight import CannotRun, base_url, check_ports, check_space, only_one
+from framekeeper.launcher.preflight import (
+    CannotRun,
+    base_url,
+    check_media,
+    check_ports,
+    check_space,
+    only_one,
+)
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.load import load_profile
 from framekeeper.profiles.schema import Profile
@@ -99,6 +106,7 @@ def run(settings: Settings, *, programs: Mapping[str, list[str]] | None = None) 
     try:
         with signals.installed(), Display() as display, _warnings_to(display), only_one(settings):
             check_ports(settings)
+            check_media(settings)
             check_space(settings)
             with ExitStack() as stack:
                 _Launch(settings, programs, display, signals, stack).run()
