@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from framekeeper import __version__
 
@@ -79,6 +80,26 @@ def test_migrate_with_something_else_than_a_url_is_exit_status_2() -> None:
     assert finished.returncode == 2
     assert "not a PostgreSQL URL" in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_migrate_names_a_schema_that_this_version_does_not_know(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    finished = framekeeper("migrate", DATABASE_URL=postgres_url)
+    assert finished.returncode == 2
+    assert "another version of Framekeeper" in finished.stderr
+    assert "9999" in finished.stderr
+    assert finished.stderr.count("\n") == 1
+
+
+def test_migrate_names_what_the_account_may_not_do(empty_postgres_url: str) -> None:
+    with psycopg.connect(empty_postgres_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    finished = framekeeper("migrate", DATABASE_URL=empty_postgres_url)
+    assert finished.returncode == 2
+    assert "in a read-only transaction" in finished.stderr
+    assert finished.stderr.count("\n") == 1
 
 
 def test_make_tiny_without_the_runtime_names_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def migrate() -> None:
     """Bring the database to this version's schema."""
     import psycopg
 
+    from framekeeper.database.migrate import SchemaError
     from framekeeper.database.migrate import migrate as migrate_schema
 
     settings = _with_database(load())
@@ -78,6 +79,8 @@ def migrate() -> None:
     except psycopg.OperationalError as error:
         _say(f"the database does not answer: {str(error).strip().splitlines()[-1]}")
         raise typer.Exit(1) from None
+    except SchemaError as error:
+        raise SettingsError(f"FRAMEKEEPER_DATABASE_URL: {error}") from None
     except psycopg.ProgrammingError as error:
         raise SettingsError(f"FRAMEKEEPER_DATABASE_URL is not a PostgreSQL URL: {error}") from None
     typer.echo("the schema is up to date")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
+import pytest
 from msgspec import to_builtins
 from psycopg.types.json import Jsonb
 
-from framekeeper.database.migrate import migrate
+from framekeeper.database.migrate import LOCK, migrate
 from framekeeper.database.pool import Database
 from framekeeper.jobs import cancel, lookup, settle
 from framekeeper.jobs.video import VideoState
@@ -44,3 +48,19 @@ async def test_jobs_of_the_first_schema_are_kept_and_usable(empty_postgres_url: 
         assert len((await lookup.page(database, limit=10))[0]) == 2
     finally:
         await database.close()
+
+
+def test_a_database_that_goes_away_while_it_is_migrated_is_unavailable(
+    empty_postgres_url: str,
+) -> None:
+    with psycopg.connect(empty_postgres_url, autocommit=True) as other:
+        # The migration waits for this lock; its connection is then ended.
+        other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        with ThreadPoolExecutor() as pool:
+            migrating = pool.submit(migrate, empty_postgres_url)
+            end = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while not other.execute(end).fetchone():
+                time.sleep(0.01)
+            with pytest.raises(psycopg.OperationalError):
+                migrating.result(20)
+    migrate(empty_postgres_url)

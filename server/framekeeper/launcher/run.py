@@ -17,7 +17,7 @@ from types import FrameType
 import psycopg
 
 from framekeeper.database.embedded import EmbeddedError, embedded_postgres, revive
-from framekeeper.database.migrate import migrate
+from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.launcher import checkpoint, probe
 from framekeeper.launcher.child import Child
 from framekeeper.launcher.display import Display, DisplayHandler
@@ -191,6 +191,9 @@ class _Launch:
                 self.display.detail(f"waiting for the database: {reason}")
                 self.signals.sleep(1.0)
                 self._leave_if_stopping()
+            except SchemaError as error:
+                name = "FRAMEKEEPER_DATABASE_URL" if self.settings.database_url else f"{self.postgres}"
+                raise CannotRun(f"{name}: {error}") from None
             except psycopg.ProgrammingError as error:
                 raise CannotRun(f"FRAMEKEEPER_DATABASE_URL is not a PostgreSQL URL: {error}") from None
         self.display.end("up to date")
