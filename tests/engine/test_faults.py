@@ -54,12 +54,16 @@ def test_job_survives_supervisor_kill_and_nothing_of_the_old_run_lives_on(start:
     running(system, video_id)
     before = system.engine_processes()
     assert len(before) == 3, "warden, worker, and the child that left the session"
+    half_written = system.media / video_id / "1.mp4.part"
+    half_written.parent.mkdir(parents=True)
+    half_written.touch()
     system.kill_supervisor()
     wait_for("no process is left", lambda: not system.engine_processes(), 5)
     assert found(system, video_id).state == "in_progress"
     system.start_supervisor()
     video = final(system, video_id)
     assert (video.state, video.attempt) == ("completed", 2)
+    assert sorted(path.name for path in half_written.parent.iterdir()) == ["2.jpg", "2.mp4"]
 
 
 @pytest.mark.parametrize(

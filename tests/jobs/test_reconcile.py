@@ -36,6 +36,21 @@ async def test_job_of_a_living_run_is_left_alone(database: Database) -> None:
     assert await lookup.find(database, held.id) == held
 
 
+async def test_job_whose_claim_was_not_answered_is_queued_again(database: Database) -> None:
+    held = await running(database)
+
+    async def unknown(*, run_id: str = "first", working: set[str] = set()) -> list[Video]:  # noqa: B006
+        return await reconcile.settle_unknown(
+            database, run_id=run_id, working=working, max_attempts=1, quiet_seconds=0
+        )
+
+    assert await unknown(working={held.id}) == []
+    assert await unknown(run_id="another") == []
+    assert await reconcile.settle_unknown(database, run_id="first", working=set(), max_attempts=1) == []
+    (again,) = await unknown()
+    assert (again.state, again.tries, again.attempt) == (VideoState.QUEUED, 0, 1)
+
+
 async def test_job_of_a_run_that_was_replaced_is_queued_again(database: Database) -> None:
     held = await running(database)
     await register(database, "second")

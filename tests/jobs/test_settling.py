@@ -111,6 +111,13 @@ async def test_result_is_taken_once(database: Database) -> None:
     assert await lookup.find(database, held.id) == done
 
 
+async def test_publishing_again_because_the_answer_was_lost_gives_the_same(database: Database) -> None:
+    held = await claimed(database)
+    done = await settle.complete(database, held, **FILES)
+    # None would mean that the files are nobody's.
+    assert await settle.complete(database, held, **FILES) == done
+
+
 async def test_interrupted_job_runs_again_until_its_attempts_are_used_up(database: Database) -> None:
     video = await accepted(database)
     for attempt in (1, 2):

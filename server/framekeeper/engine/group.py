@@ -76,6 +76,11 @@ class DeviceGroup:
         self._stopping = asyncio.Event()
         self._log = log.bind(engine=self.status.id)
 
+    @property
+    def working(self) -> set[str]:
+        """Ids of the jobs that its worker makes."""
+        return self._serving.working if self._serving is not None else set()
+
     def stop(self) -> None:
         """Take no more jobs; `run` ends when the running ones have ended or were abandoned."""
         self._stopping.set()

@@ -77,6 +77,11 @@ class Serving:
         if self._following:
             await asyncio.wait(self._following)
 
+    @property
+    def working(self) -> set[str]:
+        """Ids of the jobs that are being made."""
+        return {attempt.video.id for attempt in self._attempts}
+
     def abandon(self) -> None:
         """Queue the running jobs again, without costing them a try."""
         for attempt in list(self._attempts):

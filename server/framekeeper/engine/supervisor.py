@@ -205,7 +205,7 @@ async def _work(settings: Settings, database: Database, groups: Sequence[DeviceG
     await _open(settings, database)
     for group in groups:
         await group.status.register()
-    upkeep = [asyncio.create_task(_reconcile(settings, database), name="reconcile")]
+    upkeep = [asyncio.create_task(_reconcile(settings, database, groups), name="reconcile")]
     upkeep += [
         asyncio.create_task(group.status.publish_changes(settings.stale_seconds / 6)) for group in groups
     ]
@@ -258,22 +258,32 @@ async def _stop(settings: Settings, groups: Sequence[DeviceGroup], working: asyn
         raise working.exception()  # type: ignore[misc]  # it is not None
 
 
-async def _reconcile(settings: Settings, database: Database) -> None:
+async def _reconcile(settings: Settings, database: Database, groups: Sequence[DeviceGroup]) -> None:
     """Look for lost jobs and forgotten wake-ups, for ever.
 
     After an outage of the database every heartbeat is old. Others get as long to beat again as they have to
     stay silent before their jobs are taken.
     """
+    store = MediaStore(settings.media_directory)
     reachable_since = time.monotonic()
     while True:
         patience = settings.stale_seconds
         if time.monotonic() - reachable_since < settings.stale_seconds:
             patience = 10 * 365 * 86400.0
         try:
-            for video in await reconcile.settle_lost(
+            lost = await reconcile.settle_lost(
                 database, max_attempts=settings.max_attempts, stale_seconds=patience
-            ):
+            )
+            lost += await reconcile.settle_unknown(
+                database,
+                run_id=groups[0].status.run_id,
+                working=set().union(*(group.working for group in groups)),
+                max_attempts=settings.max_attempts,
+            )
+            for video in lost:
                 log.warning("lost job settled", video=video.id, state=video.state.value)
+                # What its engine had written so far is nobody's any more.
+                await asyncio.to_thread(store.remove_attempt, video.id, video.attempt)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)
         except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):

@@ -7,6 +7,8 @@ supervisors which find the same job do it once.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed
 from framekeeper.jobs import settle
@@ -38,6 +40,32 @@ async def settle_lost(database: Database, *, max_attempts: int, stale_seconds: f
         video = Video.from_row(row)
         after = await settle.requeue(
             database, video, EngineFailed(INTERRUPTED), max_attempts=max_attempts, delay_seconds=0
+        )
+        if after is not None:
+            settled.append(after)
+    return settled
+
+
+async def settle_unknown(
+    database: Database, *, run_id: str, working: Collection[str], max_attempts: int, quiet_seconds: float = 10
+) -> list[Video]:
+    """Queue again every job that a living run holds without knowing it; return what they became.
+
+    The answer to a claim is lost when the database goes away in that moment. `working` are the ids of the
+    jobs that the run knows of. It costs no try.
+    """
+    rows = await database.fetch_all(
+        f"""
+        SELECT {COLUMNS} FROM videos
+        WHERE state = 'in_progress' AND run_id = %(run)s AND id <> ALL(%(working)s)
+            AND started_at < clock_timestamp() - make_interval(secs => %(quiet)s)
+        """,
+        {"run": run_id, "working": list(working), "quiet": quiet_seconds},
+    )
+    settled = []
+    for row in rows:
+        after = await settle.requeue(
+            database, Video.from_row(row), EngineFailed(INTERRUPTED), max_attempts=max_attempts, counts=False
         )
         if after is not None:
             settled.append(after)

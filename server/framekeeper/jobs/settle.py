@@ -56,11 +56,14 @@ async def complete(
     size: int,
     facts: dict[str, Any],
 ) -> Video | None:
-    """Publish the files of this attempt. A job whose owner asked to stop it in the meantime is cancelled."""
+    """Publish the files of this attempt. A job whose owner asked to stop it in the meantime is cancelled.
+
+    Asked again, because the answer was lost, it gives the same row.
+    """
     async with database.transaction() as connection:
         held = await _hold(connection, video)
         if held is None:
-            return None
+            return await _published(connection, video, video_file)
         if held.cancel_requested_at is not None:
             return await _finish(connection, held, "state = 'cancelled'", {})
         return await _finish(
@@ -143,6 +146,19 @@ async def _hold(connection: Connection, video: Video) -> Video | None:
     cursor = await connection.execute(
         f"SELECT {COLUMNS} FROM videos WHERE {HELD} FOR UPDATE",
         {"id": video.id, "attempt": video.attempt},
+    )
+    row = await cursor.fetchone()
+    return Video.from_row(row) if row else None
+
+
+async def _published(connection: Connection, video: Video, video_file: str) -> Video | None:
+    """The row if this very attempt is published already: the database's answer to that write was lost."""
+    cursor = await connection.execute(
+        f"""
+        SELECT {COLUMNS} FROM videos
+        WHERE id = %(id)s AND attempt = %(attempt)s AND state = 'completed' AND video_file = %(file)s
+        """,
+        {"id": video.id, "attempt": video.attempt, "file": video_file},
     )
     row = await cursor.fetchone()
     return Video.from_row(row) if row else None
