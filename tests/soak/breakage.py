@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from framekeeper.database import embedded
+from soak import watch
 from soak.ledger import Ledger
 from system import System
 
@@ -28,11 +29,14 @@ ACTS = {
     "gateway restart": 3,
     "database restart": 4,
     "database kill": 3,
+    "connections cut": 12,
 }
 #: Those that every run has, at these shares of its time.
 CERTAIN = {"database restart": 0.3, "supervisor kill": 0.45, "database kill": 0.6, "supervisor restart": 0.75}
 #: Seconds between two of them.
 PAUSE = (4.0, 11.0)
+#: How often sessions are cut in a row.
+CUTS = 5
 #: How long the database stays away.
 AWAY = (0.0, 5.0)
 
@@ -178,6 +182,14 @@ class Breaker(threading.Thread):
 
     def _database_kill(self) -> None:
         self._away(kill=True)
+
+    def _connections_cut(self) -> None:
+        """Every session ends at once, wherever its statement is: answers to commits are lost, too."""
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        with self._window("database"):
+            for _ in range(CUTS):
+                watch.rows(self._system.database_url, f"{cut} AND backend_type = 'client backend'")
+                time.sleep(self._dice.uniform(0, 0.3))
 
     def _away(self, *, kill: bool) -> None:
         with self._window("database"):
