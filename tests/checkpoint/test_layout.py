@@ -33,6 +33,7 @@ def model(tmp_path: Path) -> Path:
         (tmp_path / name / CONFIGS.get(name, "config.json")).write_text("{}")
         if name in WEIGHTS:
             (tmp_path / name / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "tokenizer" / "spiece.model").write_bytes(b"words")
     (tmp_path / "transformer" / "model.safetensors").unlink()
     shards = {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-2.safetensors"}
     for shard in set(shards.values()):
@@ -67,6 +68,8 @@ def test_a_complete_folder_has_none(model: Path) -> None:
             "transformer/model-2.safetensors",
             "is missing",
         ),
+        (lambda m: (m / "tokenizer" / "spiece.model").unlink(), "tokenizer", "holds no vocabulary"),
+        (lambda m: (m / "tokenizer" / "spiece.model").write_bytes(b""), "tokenizer/spiece.model", "is empty"),
         (lambda m: (m / "scheduler").rename(m / "elsewhere"), "scheduler", "names scheduler"),
         (
             lambda m: (m / "transformer" / "model.safetensors.index.json").write_text("{}"),

@@ -21,6 +21,9 @@ CONFIGS = {
 NEEDED = ("transformer", "vae", "text_encoder", "tokenizer")
 """What a Wan pipeline cannot do without, whether or not the index names it."""
 
+VOCABULARIES = ("tokenizer.json", "spiece.model")
+"""A tokenizer without either is loaded without a complaint, and all prompts become the same unknown words."""
+
 WEIGHT_ENDINGS = (".safetensors", ".bin")
 LFS_START = b"version https://git-lfs"
 """First bytes of a pointer that `git clone` leaves where git-lfs is not installed."""
@@ -70,6 +73,10 @@ def _component_faults(folder: Path, name: str) -> list[str]:
     for config in CONFIGS.get(name, ("config.json",)):
         _, fault = _read_json(folder / config)
         found += [fault] if fault else []
+    if name == "tokenizer":
+        present = [path for path in folder.iterdir() if path.name in VOCABULARIES]
+        found += [fault for path in present if (fault := _file_fault(path))]
+        found += [] if present else [f"{folder} holds no vocabulary ({' or '.join(VOCABULARIES)})"]
     return found if name in WEIGHTLESS else found + _weight_faults(folder)
 
 
