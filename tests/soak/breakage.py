@@ -23,8 +23,8 @@ from system import System
 ACTS = {
     "worker kill": 30,
     "warden kill": 12,
-    "supervisor kill": 8,
-    "supervisor restart": 5,
+    "supervisor kill": 5,
+    "supervisor restart": 2,
     "gateway worker kill": 12,
     "gateway restart": 3,
     "database restart": 4,

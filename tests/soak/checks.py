@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import stat
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ LEGAL = {
 }
 #: After the database is back, pools need so long to notice; after a gateway's end, its successor to listen.
 DATABASE_GRACE, GATEWAY_GRACE = 12.0, 8.0
+#: Another program's segments belong to nobody for a moment while it begins or ends.
+ORPHAN_SECONDS = 20.0
 Row = dict[str, Any]
 
 
@@ -164,8 +167,15 @@ def shared_memory() -> set[str]:
 
 
 def _orphans(before: set[str]) -> set[str]:
-    """Segments that are new and that no living process uses: other programs' come and go meanwhile."""
+    """Segments that are new, stay, and that no living process uses: other programs' come and go meanwhile."""
     new = shared_memory() - before
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while (new := _unused(new) & shared_memory()) and time.monotonic() < deadline:
+        time.sleep(1)
+    return new
+
+
+def _unused(new: set[str]) -> set[str]:
     for process in psutil.process_iter():
         if not new:
             break
