@@ -259,6 +259,23 @@ def test_another_major_version_is_refused(directory: Path) -> None:
     assert "made by PostgreSQL 16, this is 18" in refusal(directory)
 
 
+def test_a_version_that_is_no_text_is_refused(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / "PG_VERSION").write_bytes(b"\xc8\x00")
+    assert "this is 18" in refusal(directory)
+
+
+def test_a_damaged_database_is_told_at_once_and_left_alone(directory: Path) -> None:
+    with embedded_postgres(directory):
+        pass
+    shutil.rmtree(directory / "base")
+    began = time.monotonic()
+    assert "PostgreSQL did not start: " in refusal(directory)
+    assert time.monotonic() - began < 30
+    assert running_server(directory) is None
+    assert (directory / "global" / "pg_control").exists()
+
+
 def test_a_directory_with_other_things_is_left_alone(directory: Path) -> None:
     directory.mkdir(parents=True)
     (directory / "thesis.txt").write_text("mine")

@@ -223,7 +223,7 @@ def _try_lock(descriptor: int) -> bool:
 def _initialise(directory: Path, binaries: Path, account: Account) -> None:
     version_file = directory / "PG_VERSION"
     if version_file.exists():
-        version = version_file.read_text(encoding="utf-8").strip()
+        version = version_file.read_text(encoding="utf-8", errors="replace").strip()
         if version != str(MAJOR):
             raise EmbeddedError(
                 f"{directory} was made by PostgreSQL {version}, this is {MAJOR}: move it away, or dump it "
@@ -318,7 +318,10 @@ def _answers(directory: Path, server: psutil.Process, deadline: float) -> bool:
                 with suppress(psycopg.errors.DuplicateDatabase):
                     link.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
                 return True
-        except psycopg.OperationalError:
+        except psycopg.OperationalError as error:
+            # "The database system is starting up" passes; a database that is damaged does not.
+            if "FATAL" in str(error) and "the database system is" not in str(error):
+                return False
             time.sleep(0.05)
         except psutil.NoSuchProcess:
             break
