@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from soak import checks
 from soak.breakage import Breaker
 from soak.ledger import Ledger
 from system import PROJECT, System
@@ -41,6 +42,8 @@ class Seen:
     resets: Counter[str] = field(default_factory=Counter)
     supervisors: dict[int, Memory] = field(default_factory=dict)
     supervisor_ends: int = 0
+    #: Names in /dev/shm that the system's processes used at some time.
+    segments: set[str] = field(default_factory=set)
 
 
 class Attendant(threading.Thread):
@@ -61,6 +64,7 @@ class Attendant(threading.Thread):
         while not self._stopping.wait(LOOK_SECONDS):
             try:
                 self._look_after_supervisor()
+                self.seen.segments |= checks.segments(self._system)
                 says = self._system.supervisor_says()
                 self._measure(says)
                 for engine in says["engines"]:

@@ -56,8 +56,8 @@ class Damage:
 
     counted: Counter[str] = field(default_factory=Counter)
     windows: list[Window] = field(default_factory=list)
-    #: Exit codes of supervisors that were stopped in good order, and the seconds it took.
-    stops: list[tuple[int, float]] = field(default_factory=list)
+    #: Seconds that supervisors took to stop in good order.
+    stops: list[float] = field(default_factory=list)
 
     def around(self, began: float, ended: float, what: tuple[str, ...], grace: float) -> bool:
         """Whether a time touches a window of these kinds, `grace` seconds more at its end."""
@@ -148,12 +148,19 @@ class Breaker(threading.Thread):
     def _supervisor_restart(self) -> None:
         self.restart_supervisor()
 
+    def stop_supervisor(self) -> None:
+        """Stop it in good order. One that does not listen yet has nothing to stop: the signal just ends it."""
+        young = self._system.supervisor_says()["http"] == 0
+        began = time.monotonic()
+        code = self._system.stop_supervisor()
+        self.damage.stops.append(time.monotonic() - began)
+        if code != 0 and not (young and code == -signal.SIGTERM):
+            self._ledger.complain(f"a supervisor that was asked to stop ended with {code}")
+
     def restart_supervisor(self) -> None:
         """Stop it in good order, as a deployment does, and start it again."""
         with self.changing:
-            began = time.monotonic()
-            code = self._system.stop_supervisor()
-            self.damage.stops.append((code, time.monotonic() - began))
+            self.stop_supervisor()
             if left := self._system.engine_processes():
                 self._ledger.complain(f"a stopped supervisor left {left}")
             self._system.start_supervisor()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import re
 import socket
 import stat
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ LEGAL = {
 }
 #: After the database is back, pools need so long to notice; after a gateway's end, its successor to listen.
 DATABASE_GRACE, GATEWAY_GRACE = 12.0, 8.0
-#: Another program's segments belong to nobody for a moment while it begins or ends.
-ORPHAN_SECONDS = 20.0
+#: A file or directory of shared memory that still has its name, in a line of /proc.
+SEGMENT = re.compile(r"/dev/shm/([^/\s]+)(?!.*\(deleted\))")
 Row = dict[str, Any]
 
 
@@ -128,17 +129,12 @@ def files(media: Path, videos: list[Row]) -> list[str]:
     return problems
 
 
-def remains(system: System, ports: list[int], database: Path, shared_memory: set[str]) -> list[str]:
+def remains(system: System, ports: list[int], database: Path, used: set[str]) -> list[str]:
     """No process, lock, socket, port, shared memory or temporary file outlives the system."""
     problems = []
     home = database.parent
     temporary = system.environment()["TMPDIR"]
-    for variable, value in (
-        (leftovers.RUN, str(system.run_directory)),
-        ("TMPDIR", temporary),
-        ("FRAMEKEEPER_VAR", str(system.directory / "var")),
-    ):
-        problems += [f"process {_told(pid)} is left" for pid in leftovers.find(variable, value)]
+    problems += [f"process {_told(pid)} is left" for pid in processes(system)]
     if (server := embedded.running_server(database)) is not None:
         problems.append(f"PostgreSQL {server.pid} is left")
     for path in sorted(home.rglob("*")):
@@ -150,44 +146,34 @@ def remains(system: System, ports: list[int], database: Path, shared_memory: set
         problems.append(f"{sockets} is left")
     problems += [f"temporary file {path} is left" for path in Path(temporary).rglob("*")]
     for path in system.run_directory.rglob("*"):
-        if path.is_file() and path.suffix != ".lock":
+        if (path.is_file() or path.is_symlink()) and path.suffix != ".lock":
             problems.append(f"{path.relative_to(home)} is left in the run directory")
     for port in (system.supervisor_port, *ports):
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 problems.append(f"port {port} is still listened on")
-    problems += [f"/dev/shm/{name} is left" for name in sorted(_orphans(shared_memory))]
+    problems += [f"/dev/shm/{name} is left" for name in sorted(used) if Path("/dev/shm", name).exists()]
     return problems
 
 
-def shared_memory() -> set[str]:
-    """Names of the segments in /dev/shm."""
-    return {path.name for path in Path("/dev/shm").iterdir()}
+def processes(system: System) -> set[int]:
+    """Every living process of the system: gateways, supervisor, engines, and what those left."""
+    marks = [(leftovers.RUN, str(system.run_directory)), ("FRAMEKEEPER_VAR", str(system.directory / "var"))]
+    marks.append(("TMPDIR", system.environment()["TMPDIR"]))
+    return {pid for variable, value in marks for pid in leftovers.find(variable, value)}
 
 
-def _orphans(before: set[str]) -> set[str]:
-    """Segments that are new, stay, and that no living process uses: other programs' come and go meanwhile."""
-    new = shared_memory() - before
-    deadline = time.monotonic() + ORPHAN_SECONDS
-    while (new := _unused(new) & shared_memory()) and time.monotonic() < deadline:
-        time.sleep(1)
-    return new
-
-
-def _unused(new: set[str]) -> set[str]:
-    for process in psutil.process_iter():
-        if not new:
-            break
-        try:
-            maps = Path(f"/proc/{process.pid}/maps").read_text()
-            open_files = {str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
-        except OSError:
-            continue
-        new = {
-            name for name in new if f"/dev/shm/{name}" not in maps and f"/dev/shm/{name}" not in open_files
-        }
-    return new
+def segments(system: System) -> set[str]:
+    """Names in /dev/shm that the system's processes use now; other programs' come and go beside them."""
+    used: set[str] = set()
+    for pid in processes(system):
+        with contextlib.suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            lines = (process / "maps").read_text().splitlines()
+            lines += [str(descriptor.readlink()) for descriptor in (process / "fd").iterdir()]
+            used |= {match[1] for line in lines if (match := SEGMENT.search(line))}
+    return used
 
 
 def _held(path: Path) -> list[str]:
