@@ -15,7 +15,7 @@ from framekeeper.profiles.launch import resolve
 from framekeeper.profiles.load import load_profile
 from profile_samples import host
 
-pytestmark = [pytest.mark.runtimes, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.runtimes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCENARIO = Path(__file__).with_name("torch241_scenario.py")
 CONFIGS = Path(__file__).parents[3] / "configs" / "profiles"
@@ -91,7 +91,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=260,
+        timeout=400,
     )
 
 
@@ -230,7 +230,6 @@ def test_both_backends_make_the_same_video(checkpoint: Path, tmp_path: Path) -> 
         assert films["vllm_omni"][key] == pytest.approx(films["diffusers"][key], rel=1e-3)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "offload",
     [
@@ -242,16 +241,14 @@ def test_both_backends_make_the_same_video(checkpoint: Path, tmp_path: Path) -> 
     ids=lambda offload: "-".join(str(value) for value in offload.values()),
 )
 def test_offload_changes_no_frame(
-    played: dict[str, Any], checkpoint: Path, tmp_path: Path, backend: str, offload: dict[str, Any]
+    played: dict[str, Any], checkpoint: Path, tmp_path: Path, offload: dict[str, Any]
 ) -> None:
-    if played["backend"] != backend:
-        pytest.skip("compared with the other backend's frames")
     actions = [
         {"name": "first", "do": "generate"},
         {"name": "cancelled", "do": "generate", "request": LONG, "cancel_at_step": 3},
         {"name": "second", "do": "generate"},
     ]
-    moved = play(backend, checkpoint, tmp_path, {**OPTIONS, **offload}, actions)
+    moved = play(played["backend"], checkpoint, tmp_path, {**OPTIONS, **offload}, actions)
     assert seen(moved, "cancelled")["step"] == 3
     for name in ("first", "second"):
         assert seen(moved, name)["expert_steps"] == {"0": 2, "1": 2}

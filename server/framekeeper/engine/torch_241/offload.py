@@ -5,7 +5,8 @@ own CUDA one, so its two classes are put to work here. Of the layerwise one two 
 subclasses:
 
 - It has the compute stream wait for a layer's copy only when the layer is *freed*, so the layer can compute
-  with memory that is still being filled. `PrefetchingLayers` waits before the layer runs.
+  with memory that is still being filled. `PrefetchingLayers` waits before the layer runs. Seen on an H200
+  (torch 2.11.0, six layers of 128 MiB, 20 passes): 20 wrong results with upstream's class, none with ours.
 - `offload_prefetch: sync` needs a copy on the compute stream, blocking. `BlockingLayers` has no other stream,
   which also makes it the one that runs on a CPU.
 """
