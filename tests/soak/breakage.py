@@ -149,7 +149,7 @@ class Breaker(threading.Thread):
         self.restart_supervisor()
 
     def stop_supervisor(self) -> None:
-        """Stop it in good order. One that does not listen yet has nothing to stop: the signal just ends it."""
+        """Stop it in good order. One that does not listen yet is just ended by the signal."""
         young = self._system.supervisor_says()["http"] == 0
         began = time.monotonic()
         code = self._system.stop_supervisor()
