@@ -1,0 +1,398 @@
+"""Run Framekeeper on a card and write down what it did: `run.py --model DIRECTORY --out FILE SECTION…`.
+
+Everything is the product: embedded PostgreSQL, gateway, supervisor, worker. Sections, in the order given:
+
+* `service`: start to ready; a video of 832x480x81 with a report a step; cancel between steps; worker killed
+  with SIGKILL in the middle of a job: memory back, ready again, the job made all the same.
+* `async`, `sync`: layerwise offload with either prefetch: ready, one video, seconds a step, peak memory.
+* `oom`: another process fills the card while the engine warms up; what the supervisor makes of it.
+* `full`: the profile h200 as it is shipped, warm-up at 1280x720x81; one video of that size.
+
+Each result is one line of JSON in FILE. Run it with the environment that unpack.py made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import psutil
+import psycopg
+from psycopg.rows import dict_row
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent / "tests")]
+
+import profiles as bench_profiles  # noqa: E402
+from framekeeper.database.embedded import embedded_postgres  # noqa: E402
+from framekeeper.media.inspect import inspect  # noqa: E402
+from system import System, wait_for  # noqa: E402
+from videos import Videos  # noqa: E402
+
+#: Memory above what was used before any engine that still counts as given back.
+SLACK_MIB = 64
+PROMPT = "a cat walks on the grass, realistic"
+
+
+def used_mib() -> int:
+    """Memory in use on the card, by the driver; 0 without one."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return 0
+
+
+class Bench:
+    """One run: where results go, what the machine is like."""
+
+    def __init__(self, arguments: argparse.Namespace, directory: Path) -> None:
+        self.out: Path = arguments.out
+        self.directory = directory
+        self.request: dict[str, Any] = {"size": arguments.size, "num_frames": arguments.frames}
+        self.profiles = bench_profiles.write(directory / "profiles", arguments.model, arguments.base)
+        self.model: Path = arguments.model
+        self.engine_python: Path = arguments.engine_python
+        self.idle = used_mib()
+        self.url = ""
+
+    def record(self, what: str, **facts: Any) -> None:
+        """Write one result, and show it."""
+        line = {"what": what, "at": datetime.now(UTC).isoformat(timespec="seconds"), **facts}
+        with self.out.open("a") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+        print(json.dumps(line, default=str)[:1500], flush=True)
+
+    @contextlib.contextmanager
+    def system(self, profile: str, **settings: Any) -> Iterator[System]:
+        """A supervisor with this profile; it is ended, and its memory must come back."""
+        system = System(
+            self.directory / profile,
+            self.url,
+            profile=profile,
+            profiles=self.profiles,
+            engine_python=self.engine_python,
+            stale_seconds=20,
+            drain_seconds=1,
+            host_id=f"gpu-{profile}",
+            **settings,
+        )
+        try:
+            yield system
+        except BaseException:
+            print(system.log(), flush=True)
+            engine_log = system.directory / "var" / "log" / "engine-0.log"
+            if engine_log.exists():
+                print(engine_log.read_text()[-5000:], flush=True)
+            system.abandon()
+            raise
+        stopped = time.monotonic()
+        system.close()
+        self.record("stopped", profile=profile, seconds=_since(stopped), **self.memory_back())
+
+    def memory_back(self, held: int = 0) -> dict[str, Any]:
+        """Wait until the driver has the memory again; how long that took and what is left, in MiB."""
+        began = time.monotonic()
+        while used_mib() > self.idle + held + SLACK_MIB and time.monotonic() - began < 60:
+            time.sleep(0.05)
+        return {"memory_back_seconds": _since(began), "memory_left_mib": used_mib() - self.idle - held}
+
+    def ready(self, system: System, began: float, seconds: float = 400) -> dict[str, Any]:
+        """Wait for readiness; the engine's states and phases with their seconds, from `began`."""
+        seen: list[list[Any]] = []
+
+        def poll() -> bool:
+            assert system.supervisor is not None
+            assert system.supervisor.poll() is None, "the supervisor has ended"
+            engine = system.engine()
+            now = [engine["state"], engine.get("phase"), engine.get("detail")]
+            if not seen or seen[-1][1:] != now:
+                seen.append([_since(began), *now])
+            assert engine["state"] != "failed", engine
+            return system.supervisor_says()["status"] == "ready"
+
+        wait_for("ready", poll, seconds, 0.1)
+        return {"ready_seconds": _since(began), "states": seen}
+
+    def row(self, video: str) -> dict[str, Any]:
+        """A video's row."""
+        with psycopg.connect(self.url, row_factory=dict_row) as connection:
+            found = connection.execute("SELECT * FROM videos WHERE id = %s", (video,)).fetchone()
+        assert found is not None
+        return found
+
+    def facts(self) -> Any:
+        """What the engines told when they loaded and warmed up."""
+        with psycopg.connect(self.url, row_factory=dict_row) as connection:
+            found = connection.execute("SELECT facts FROM engines ORDER BY started_at DESC").fetchone()
+        assert found is not None
+        return found["facts"]
+
+    def incidents(self, videos: Videos) -> list[dict[str, Any]]:
+        """Incidents so far, without their logs."""
+        listed = videos._client.get("/v1/incidents").raise_for_status().json()["data"]
+        return [{key: value for key, value in each.items() if key != "excerpt"} for each in listed]
+
+    def fields(self, **more: Any) -> dict[str, Any]:
+        """A request."""
+        return {"prompt": PROMPT, "seed": 7, "num_inference_steps": 6, **self.request, **more}
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 2)
+
+
+def until(videos: Videos, video: str, true: Callable[[dict[str, Any]], bool], seconds: float = 300) -> Any:
+    """Poll a job until `true`."""
+    return wait_for("the job", lambda: (job := videos.get(video)) and true(job) and job, seconds, 0.02)
+
+
+def follow(videos: Videos, video: str, seconds: float = 400) -> list[list[Any]]:
+    """Every change of step or phase that a client sees, with seconds from now on."""
+    began = time.monotonic()
+    seen: list[list[Any]] = []
+
+    def poll() -> bool:
+        job = videos.get(video)
+        now = [job["status"], job["phase"], job["step"], job["attempt"]]
+        if not seen or seen[-1][1:] != now:
+            seen.append([_since(began), *now])
+        return job["status"] not in ("queued", "in_progress")
+
+    wait_for("the video", poll, seconds, 0.02)
+    return seen
+
+
+def look(mp4: bytes) -> dict[str, Any]:
+    """Decode a file and look at its frames."""
+    with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+        file.write(mp4)
+        file.flush()
+        with av.open(file.name) as container:
+            stream = container.streams.video[0]
+            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+            codec = stream.codec_context
+            shape = {"codec": codec.name, "pix_fmt": codec.pix_fmt, "width": codec.width}
+            shape |= {"height": codec.height, "fps": str(stream.average_rate)}
+    found = inspect(np.stack(frames))
+    return {"bytes": len(mp4), **shape, **found.facts(), "fault": found.fault}
+
+
+def worker_pid(system: System) -> int:
+    """The worker's process."""
+    for pid, command in system.engine_processes().items():
+        if "framekeeper.engine.worker" in command and "warden" not in command:
+            return pid
+    raise RuntimeError(f"no worker among {system.engine_processes()}")
+
+
+def make_one(bench: Bench, videos: Videos, what: str, **fields: Any) -> None:
+    """One video from POST to decoded file."""
+    began = time.monotonic()
+    video = videos.create(bench.fields(**fields))
+    changes = follow(videos, video)
+    mp4 = videos.content(video)
+    seconds = _since(began)
+    row = bench.row(video)
+    bench.record(what, request=fields, seconds=seconds, changes=changes, facts=row["facts"], file=look(mp4))
+
+
+def service(bench: Bench) -> None:
+    """The whole life of an engine."""
+    with bench.system("bench-compiled") as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        ready = bench.ready(system, began)
+        bench.record("ready", profile="bench-compiled", cache="cold", **ready, facts=bench.facts())
+        with Videos(url) as videos:
+            make_one(bench, videos, "video")
+            _cancel(bench, videos)
+            _kill(bench, videos, system)
+            bench.record("incidents", incidents=bench.incidents(videos))
+
+
+def _cancel(bench: Bench, videos: Videos) -> None:
+    video = videos.create(bench.fields(num_inference_steps=20))
+    after = videos.create(bench.fields(num_inference_steps=2))
+    until(videos, video, lambda job: job["step"] >= 2)
+    began = time.monotonic()
+    videos._client.post(f"/v1/videos/{video}/cancel").raise_for_status()
+    cancelled = until(videos, video, lambda job: job["status"] == "cancelled")
+    seconds = _since(began)
+    following = until(videos, after, lambda job: job["status"] == "in_progress" and bool(job["phase"]))
+    gap = _since(began) - seconds
+    following = videos.completed(after, 300)
+    bench.record(
+        "cancel",
+        step=cancelled["step"],
+        cancelled_seconds=seconds,
+        next_job_began_seconds_later=round(gap, 2),
+        next_job=following["status"],
+        next_job_seconds=bench.row(after)["facts"]["seconds"],
+    )
+
+
+def _kill(bench: Bench, videos: Videos, system: System) -> None:
+    video = videos.create(bench.fields())
+    until(videos, video, lambda job: job["step"] >= 2)
+    before = used_mib()
+    pid = worker_pid(system)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    back = bench.memory_back()
+    ready = bench.ready(system, began)
+    changes = follow(videos, video)
+    done = bench.row(video)
+    bench.record(
+        "kill",
+        used_mib_before=before - bench.idle,
+        **back,
+        **ready,
+        job=done["state"],
+        attempt=done["attempt"],
+        changes=changes,
+        facts=bench.facts(),
+        file=look(videos.content(video)),
+    )
+
+
+def offload(bench: Bench, prefetch: str) -> None:
+    """Layerwise offload: one start, one video of three steps."""
+    name = f"bench-{prefetch}"
+    with bench.system(name) as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        bench.record("ready", profile=name, **bench.ready(system, began), facts=bench.facts())
+        with Videos(url) as videos:
+            make_one(bench, videos, f"offload-{prefetch}", num_inference_steps=3)
+
+
+def oom(bench: Bench) -> None:
+    """Another process takes the rest of the card as soon as the weights are there."""
+    with bench.system("bench-eager") as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        wait_for("warming", lambda: system.engine()["state"] == "warming", 200, 0.02)
+        filler = subprocess.Popen(
+            [sys.executable, str(HERE / "filler.py"), "1.5"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert filler.stdout is not None
+            full = filler.stdout.readline().strip()
+            used = used_mib()
+            with Videos(url) as videos:
+                wait_for("an incident", lambda: bench.incidents(videos), 120, 0.1)
+                seen = _since(began)
+                # What the engine itself has given back: the filler holds the rest.
+                time.sleep(1)
+                left = used_mib()
+                incidents = bench.incidents(videos)
+        finally:
+            filler.kill()
+            filler.wait()
+        with Videos(url) as videos:
+            ready = bench.ready(system, began)
+            bench.record(
+                "oom",
+                filler=full,
+                used_mib_full=used,
+                used_mib_after=left,
+                incident_seconds=seen,
+                incidents=incidents,
+                **ready,
+                engine=system.engine(),
+            )
+            make_one(bench, videos, "after-oom", num_inference_steps=2)
+
+
+def full(bench: Bench) -> None:
+    """The shipped profile, unchanged but for the checkpoint."""
+    with bench.system("h200", model=bench.model) as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        bench.record("ready", profile="h200", **bench.ready(system, began, 590), facts=bench.facts())
+        with Videos(url) as videos:
+            make_one(bench, videos, "video-720p", num_inference_steps=2, size="1280x720", flow_shift=3.0)
+
+
+SECTIONS: dict[str, Callable[[Bench], None]] = {
+    "service": service,
+    "async": lambda bench: offload(bench, "async"),
+    "sync": lambda bench: offload(bench, "sync"),
+    "oom": oom,
+    "full": full,
+}
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on."""
+    from framekeeper.profiles import nvidia  # noqa: PLC0415
+
+    cards, driver = nvidia.query()
+    names = ("torch", "vllm", "vllm-omni", "diffusers", "transformers", "fa3-fwd", "av", "numpy")
+    versions = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        "cards": [f"{card.name} sm{card.capability} {card.memory_bytes >> 20} MiB" for card in cards],
+        "driver": driver,
+        "python": sys.version.split()[0],
+        "versions": versions,
+        "cpus": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "kernel": os.uname().release,
+    }
+
+
+def main() -> int:
+    """Run the sections; 1 when one of them failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("sections", nargs="+", choices=SECTIONS)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--base", default="h200", help="profile that all extend; cpu-tiny to rehearse")
+    parser.add_argument("--engine-python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--size", default="832x480")
+    parser.add_argument("--frames", type=int, default=81)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="fk-gpu-"))
+    bench = Bench(arguments, directory)
+    bench.record("machine", **machine(), idle_mib=bench.idle, threads=threading.active_count())
+    failed = 0
+    with embedded_postgres(directory / "postgres") as url:
+        bench.url = url
+        for name in arguments.sections:
+            began = time.monotonic()
+            try:
+                SECTIONS[name](bench)
+            except Exception as error:
+                failed = 1
+                traceback.print_exc()
+                bench.record("failed", section=name, error=f"{type(error).__name__}: {error}"[:2000])
+            print(f"== {name}: {_since(began)} s", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
