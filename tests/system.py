@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -186,6 +187,9 @@ class System:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         leftovers.kill(leftovers.RUN, str(self.run_directory))
+        for link in self.run_directory.glob("prometheus-*"):  # of gateways that a test killed
+            if link.is_symlink():
+                shutil.rmtree(link.readlink(), ignore_errors=True)
 
 
 def fault_profile(directory: Path, faults: list[dict[str, Any]], **script: Any) -> Path:

@@ -178,6 +178,26 @@ def test_a_program_that_does_not_end_is_killed_in_bounded_time(site: Site) -> No
 
 
 @pytest.mark.slow
+def test_a_gateway_that_had_to_be_killed_leaves_no_metrics_in_memory(site: Site) -> None:
+    launcher = site.start(site.programs())
+    output_until(launcher, "Ctrl-C ends everything")
+    (link,) = (site.var / "run").glob("prometheus-*")
+    directory = link.readlink()
+    assert directory.is_dir()
+    (master,) = [
+        child for child in psutil.Process(launcher.pid).children() if "gunicorn" in " ".join(child.cmdline())
+    ]
+    master.suspend()
+    launcher.send_signal(signal.SIGINT)
+    output_until(launcher, "stopping the gateway")
+    launcher.send_signal(signal.SIGINT)
+    rest, _ = launcher.communicate(timeout=30)
+    assert "the gateway was killed" in rest
+    assert not directory.exists()
+    assert not link.is_symlink()
+
+
+@pytest.mark.slow
 def test_in_a_hurry_too_a_grandchild_gets_to_clean_up(site: Site) -> None:
     launcher = site.start(site.programs("stubborn tidy"))
     output_until(launcher, "Ctrl-C ends everything")

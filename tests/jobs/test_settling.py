@@ -150,7 +150,7 @@ async def test_queued_job_is_cancelled_at_once_with_its_wake_up(database: Databa
     cancelled = await cancel.request_cancel(database, video.id)
     assert cancelled.state is VideoState.CANCELLED
     assert await cancel.request_cancel(database, video.id) == cancelled
-    assert await queued_tasks(database) == []
+    assert await database.fetch_all("SELECT id FROM procrastinate_jobs") == []
     assert await settle.claim(database, video.id, engine_id="e", run_id="r") is None
 
 

@@ -11,22 +11,16 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from gunicorn import glogging  # type: ignore[import-untyped]
 
 from framekeeper import logs
 from framekeeper.engine.parent_death import die_with_parent
+from framekeeper.gateway import metrics_directory
 from framekeeper.settings import load
 
 _settings = load()
-#: Where the metrics of this gateway lie, or a link to there: two gateways may share `var`.
-_metrics = _settings.run_directory / f"prometheus-{_settings.host}-{_settings.port}"
-_MEMORY = Path("/dev/shm")  # noqa: S108  (in a directory of its own with a random name)
-_PREFIX = "framekeeper-metrics-"
 
 wsgi_app = "framekeeper.gateway.app:create_app()"
 worker_class = "uvicorn_worker.UvicornWorker"
@@ -44,7 +38,7 @@ accesslog = None
 control_socket_disable = True
 proc_name = "framekeeper-gateway"
 #: Heartbeat files: in memory, since a slow disk would look like a stuck worker. They have no name.
-worker_tmp_dir = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
+worker_tmp_dir = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 
 
 class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -61,42 +55,17 @@ logger_class = Log
 
 def on_starting(server: Any) -> None:
     """In the master, once: begin with empty metrics, as files of dead processes would count for ever."""
-    _remove_metrics()
+    metrics_directory.remove(_settings)
     try:
-        directory = _make_metrics()
+        directory = metrics_directory.make(_settings)
     except OSError as error:
         sys.stderr.write(
-            f"FRAMEKEEPER_VAR={_settings.var}: {error.filename or _metrics} cannot be written "
+            f"FRAMEKEEPER_VAR={_settings.var}: {error.filename or 'a file'} cannot be written "
             f"({error.strerror}): set FRAMEKEEPER_VAR to a directory that can\n"
         )
         sys.exit(2)
     # prometheus_client reads this when it is first imported, which is in a worker.
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
-
-
-def _make_metrics() -> Path:
-    """In memory where there is some: these files are mapped, and a full disk would end us by SIGBUS."""
-    try:
-        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_MEMORY))
-    except OSError:
-        _metrics.mkdir(parents=True)
-        return _metrics
-    # By this link the next gateway finds what a killed one left.
-    with suppress(OSError):
-        _metrics.parent.mkdir(parents=True, exist_ok=True)
-        _metrics.symlink_to(directory)
-    return directory
-
-
-def _remove_metrics() -> None:
-    with suppress(OSError):
-        if _metrics.is_symlink():
-            directory = _metrics.readlink()
-            _metrics.unlink()
-            if directory.parent == _MEMORY and directory.name.startswith(_PREFIX):
-                shutil.rmtree(directory, ignore_errors=True)
-        else:
-            shutil.rmtree(_metrics, ignore_errors=True)
 
 
 def post_fork(server: Any, worker: Any) -> None:
@@ -118,6 +87,6 @@ def child_exit(server: Any, worker: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """In the master, last."""
-    _remove_metrics()
+    metrics_directory.remove(_settings)
     if directory := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         shutil.rmtree(directory, ignore_errors=True)

@@ -18,6 +18,7 @@ import psycopg
 
 from framekeeper.database.embedded import EmbeddedError, embedded_postgres, revive
 from framekeeper.database.migrate import SchemaError, migrate
+from framekeeper.gateway import metrics_directory
 from framekeeper.launcher import checkpoint, probe
 from framekeeper.launcher.child import Child
 from framekeeper.launcher.display import Display, DisplayHandler
@@ -217,6 +218,7 @@ class _Launch:
             "supervisor": self.settings.drain_seconds + SUPERVISOR_STOP_SECONDS,
             "gateway": GATEWAY_STOP_SECONDS,
         }
+        self.stack.callback(metrics_directory.remove, self.settings)  # a gateway that was killed leaves them
         # The stack ends them in the opposite order: the gateway first, so that nothing new is accepted.
         for name, seconds in limits.items():
             child = Child(name, self.programs[name], environment, self.logs / f"{name}.log")
