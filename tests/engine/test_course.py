@@ -96,6 +96,7 @@ def test_a_cause_that_no_restart_helps_stops_the_engine_until_it_is_reset(start:
     video_id = submitted(system)
     command(system, "engines", "reset", "test-host/0")
     assert final(system, video_id).state == "completed"
+    assert "engine recycled" not in system.log(), "the first start is the right one"
 
 
 def test_caches_are_emptied_when_they_are_the_cause(start: Start) -> None:

@@ -135,6 +135,8 @@ class DeviceGroup:
 
     async def _run_process(self) -> str | None:
         """One process from start to end; returns the reason of a planned end, None after an unplanned one."""
+        # Whatever has changed so far is in this launch: only a later change ends its process.
+        self.course.changed.clear()
         launch = self.course.launch
         # What a killed predecessor left in it is of no use to anybody.
         await self._remove_temporary(launch)
