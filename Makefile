@@ -19,12 +19,14 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 OPTIONS := $(if $(PORT),FRAMEKEEPER_PORT=$(PORT)) $(if $(PROFILE),FRAMEKEEPER_PROFILE=$(PROFILE)) \
 	$(if $(filter command%,$(origin HOST)),FRAMEKEEPER_HOST=$(HOST))
 
-# $(call step,what,command): one line with its seconds; the whole output goes to a file, its end is shown on failure.
+# $(call step,what,command): make the target by a command; one line with its seconds. The whole output goes to a file,
+# its end is shown on failure. A second make waits for the lock, and then finds the target made.
 define step
-@printf '%s ... ' "$(1)"; SECONDS=0; \
-if { $(2); } >> $(LOG) 2>&1; then echo "$$SECONDS s"; \
+@mkdir -p $(VENV); printf '%s ... ' "$(1)"; SECONDS=0; \
+if { flock 9 && { $(made) || { $(2) && touch $@; }; }; } 9> $(VENV)/setup.lock >> $(LOG) 2>&1; then echo "$$SECONDS s"; \
 else echo failed; echo; tail -n 15 $(LOG); echo; echo "The whole output is in $(LOG)."; exit 1; fi
 endef
+made = [ -e $@ ]$(foreach file,$^, && [ ! $(file) -nt $@ ])
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,14 +92,10 @@ $(TORCH_241)/bin/python:
 	@$(PYTHON) docker/runtimes/install.py $(notdir $(TORCH_241)) --into $(TORCH_241) --torch-source pypi
 
 $(VENV)/venv.stamp: | python
-	@mkdir -p $(VENV)
 	$(call step,environment in $(VENV),$(PYTHON) -m venv $(VENV))
-	@touch $@
 
 $(VENV)/run.stamp: server/requirements.lock pyproject.toml | $(VENV)/venv.stamp
 	$(call step,packages of gateway and supervisor,$(PIP) install --no-deps --require-hashes -r server/requirements.lock && $(PIP) install --no-deps --no-build-isolation -e .)
-	@touch $@
 
 $(VENV)/dev.stamp: server/requirements-dev.lock $(VENV)/run.stamp
 	$(call step,tools for tests and lint,$(PIP) install --no-deps --require-hashes -r server/requirements-dev.lock)
-	@touch $@
