@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from faulty import OUT_OF_MEMORY, Start, final, found, incident_rows, running, submitted
-from system import PROJECT, System, wait_for
+from system import PROJECT, System, fault_profile, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -168,3 +170,19 @@ def test_a_transformer_that_did_not_compile_makes_the_engine_degraded(start: Sta
     assert engine["state"] == "degraded"
     assert engine["detail"] == "compile: regional, but transformer 2 of 2 is not compiled"
     assert final(system, submitted(system)).state == "completed"
+
+
+def test_a_supervisor_refuses_a_newer_schema_in_one_line(postgres_url: str, tmp_path: Path) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    system = System(
+        tmp_path,
+        postgres_url,
+        profile=fault_profile(tmp_path / "profiles", []),
+        engine_python=sys.executable,
+    )
+    system.start_supervisor()
+    assert system.supervisor is not None
+    assert system.supervisor.wait(30) == 2
+    assert "Traceback" not in system.log()
+    assert "another version of Framekeeper" in system.log()

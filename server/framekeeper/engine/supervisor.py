@@ -19,7 +19,7 @@ import procrastinate
 import structlog
 
 from framekeeper.checkpoint import layout
-from framekeeper.database.migrate import migrate
+from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
 from framekeeper.engine import host, leftovers
 from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
@@ -61,6 +61,9 @@ def main(settings: Settings) -> int:
             asyncio.run(_run(settings, plan))
             for lock in locks:
                 lock.release()
+    except SchemaError as error:
+        print(f"FRAMEKEEPER_DATABASE_URL: {error}", file=sys.stderr)  # noqa: T201
+        return 2
     except (Unusable, ProfileError) as error:
         print(error, file=sys.stderr)  # noqa: T201  the one thing a person must see
         return 2
@@ -114,22 +117,24 @@ def _only_one(run_directory: Path) -> Iterator[None]:
     """Hold the run directory. Raises Unusable when another supervisor has it, or it cannot be made."""
     try:
         run_directory.mkdir(parents=True, exist_ok=True)
-        lock = (run_directory / "supervisor.lock").open("a+")
+        lock = os.open(run_directory / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise Unusable(f"FRAMEKEEPER_VAR: {run_directory} cannot be used ({error.strerror})") from None
-    with lock:
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
             raise Unusable(
                 f"another supervisor (pid {holder}) runs in {run_directory}; stop it, or set FRAMEKEEPER_VAR"
             ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        # A full disk must not end the supervisor: the number is for people only.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield
+    finally:
+        os.close(lock)
 
 
 def _lock_devices(settings: Settings, launches: Sequence[Launch]) -> list[DeviceLock]:
@@ -288,6 +293,8 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)
         except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):
             reachable_since = time.monotonic()
+        except Exception:  # this look must not be the last one
+            log.exception("looking for lost jobs failed")
         await asyncio.sleep(RECONCILE_SECONDS)
 
 
