@@ -60,7 +60,6 @@ class Course:
         self._group = group
         self._status = status
         self._policy = Policy(quiet_seconds=settings.rung_quiet_seconds or None)
-        self._kept = False
         self._uncompiled: str | None = None
         self._decision: Decision | None = None
         self._cannot_start: str | None = None
@@ -123,12 +122,13 @@ class Course:
     async def load(self) -> None:
         """Take up the rung of an earlier run. One that the profile no longer has counts as the top."""
         kept = await persist(lambda: incidents.rung_of(self._database, self._status.id, self._profile.name))
-        if kept is not None and kept.rung <= len(self._profile.fallbacks):
-            self.rung, self._kept = kept, True
+        if kept is not None:
+            known = kept.rung <= len(self._profile.fallbacks)
+            self.rung = kept if known else Rung(reset_at=kept.reset_at)
         self.show()
 
     async def _keep(self, rung: Rung) -> None:
-        self.rung, self._kept = rung, True
+        self.rung = rung
         self.show()
         await persist(lambda: incidents.set_rung(self._database, self._status.id, self._profile.name, rung))
 
@@ -138,8 +138,8 @@ class Course:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 kept = await incidents.rung_of(self._database, self._status.id, self._profile.name)
-                if self._kept and kept is None:
-                    self._kept, self.rung, self._decision = False, Rung(), None
+                if kept is not None and kept.reset_at != self.rung.reset_at:
+                    self.rung, self._decision = kept, None
                     self._log.info("an operator has put the engine back on its profile")
                     self._climb("an operator has put the engine back on its profile")
                 elif self.rung.rung > 0 and self._status.state.serving and self._policy.quiet_seconds:

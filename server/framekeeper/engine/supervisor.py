@@ -51,6 +51,9 @@ class Unusable(Exception):
 
 def main(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT. Returns 0 after a clean end, 2 for a configuration that cannot work."""
+    # Until the event loop takes over: as a container's first process we would not get the signal otherwise.
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, _end_before_start)
     try:
         with _only_one(settings.run_directory):
             plan = prepare(settings)
@@ -68,6 +71,10 @@ def main(settings: Settings) -> int:
         print(error, file=sys.stderr)  # noqa: T201  the one thing a person must see
         return 2
     return 0
+
+
+def _end_before_start(*_: object) -> None:
+    raise SystemExit(0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,13 +41,15 @@ class IncidentRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """How far an engine has stepped down. `admit_limit` is a smaller largest shape with its reason and end:
-    {"size": "832x480", "num_frames": 49, "until": seconds since the epoch, "reason": "…"}.
+    {"size": "832x480", "num_frames": 49, "until": seconds since the epoch, "reason": "…"}. `reset_at` says when
+    an operator last put it back to the top.
     """
 
     rung: int = 0
     rung_since: datetime | None = None
     admit_limit: dict[str, Any] | None = None
     reason: str | None = None
+    reset_at: datetime | None = None
 
 
 async def store(database: Database, row: IncidentRow) -> None:
@@ -109,10 +111,10 @@ async def page(
 
 
 async def rung_of(database: Database, engine_id: str, profile: str) -> Rung | None:
-    """Where an engine stands; None when it never stepped down, or an operator has put it back."""
+    """Where an engine stands; None when it never stepped down."""
     row = await database.fetch_one(
         """
-        SELECT rung, rung_since, admit_limit, reason FROM engine_rungs
+        SELECT rung, rung_since, admit_limit, reason, reset_at FROM engine_rungs
         WHERE engine_id = %(engine)s AND profile = %(profile)s
         """,
         {"engine": engine_id, "profile": profile},
@@ -143,10 +145,12 @@ async def set_rung(database: Database, engine_id: str, profile: str, rung: Rung)
 
 
 async def past(database: Database, engine_id: str, profile: str, *, limit: int = 50) -> list[dict[str, Any]]:
-    """The records of an engine's latest incidents under a profile, the oldest first."""
+    """The records of an engine's latest incidents under a profile since its last reset, the oldest first."""
     rows = await database.fetch_all(
         """
         SELECT record FROM incidents WHERE engine_id = %(engine)s AND profile = %(profile)s
+            AND at > coalesce((SELECT reset_at FROM engine_rungs
+                WHERE engine_id = %(engine)s AND profile = %(profile)s), '-infinity')
         ORDER BY at DESC, id DESC LIMIT %(limit)s
         """,
         {"engine": engine_id, "profile": profile, "limit": limit},
@@ -155,8 +159,18 @@ async def past(database: Database, engine_id: str, profile: str, *, limit: int =
 
 
 async def reset_rung(database: Database, engine_id: str) -> bool:
-    """An operator's word: back to the top, for every profile of the engine. False when it was there."""
+    """An operator's word: back to the top with a clean slate, for every profile of the engine.
+
+    False when it is there already.
+    """
     row = await database.fetch_one(
-        "DELETE FROM engine_rungs WHERE engine_id = %(engine)s RETURNING engine_id", {"engine": engine_id}
+        """
+        UPDATE engine_rungs
+        SET rung = 0, rung_since = clock_timestamp(), admit_limit = NULL, reason = NULL,
+            reset_at = clock_timestamp()
+        WHERE engine_id = %(engine)s AND (rung > 0 OR admit_limit IS NOT NULL OR reason IS NOT NULL)
+        RETURNING engine_id
+        """,
+        {"engine": engine_id},
     )
     return row is not None

@@ -40,6 +40,7 @@ def upgrade() -> None:
             rung_since timestamptz NOT NULL DEFAULT clock_timestamp(),
             admit_limit jsonb,
             reason text,
+            reset_at timestamptz,
             PRIMARY KEY (engine_id, profile)
         )
     """)
