@@ -41,8 +41,8 @@ class IncidentRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """How far an engine has stepped down. `admit_limit` is a smaller largest shape with its reason and end:
-    {"size": "832x480", "num_frames": 49, "until": seconds since the epoch, "reason": "…"}. `reset_at` says when
-    an operator last put it back to the top.
+    {"size": "832x480", "num_frames": 49, "until": seconds since the epoch, "reason": "…"}.
+    `reset_at` says when an operator last put it back to the top.
     """
 
     rung: int = 0
