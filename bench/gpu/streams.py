@@ -1,8 +1,8 @@
-"""On which CUDA streams layerwise offload allocates and copies: `streams.py MODEL PROFILES NAME`.
+"""On which CUDA streams layerwise offload allocates and copies: `streams.py MODEL PROFILES NAME OUT`.
 
 Loads a (small) checkpoint through Framekeeper's own backend with a profile's options, makes a video under
-torch.profiler and prints one line of JSON: kernels and host-to-device copies by stream, how much of the
-copies' time other kernels ran, and on which streams block-sized memory was allocated.
+torch.profiler and appends one line of JSON to OUT: kernels and host-to-device copies by stream, how much of
+the copies' time other kernels ran, and on which streams block-sized memory was allocated.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def overlap(copies: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> floa
     return shared / total if total else 0.0
 
 
-def main(model: str, profiles: str, name: str) -> None:
+def main(model: str, profiles: str, name: str, out: str) -> None:
     """Load, warm up, profile one video of two steps."""
     settings = Settings(profiles=Path(profiles), var=Path(tempfile.mkdtemp()))
     facts = host.gather(settings)
@@ -105,26 +106,24 @@ def main(model: str, profiles: str, name: str) -> None:
             by_stream["large_allocations"][f"{entry['stream']:#x}"] += 1
     moved = sum(each["args"]["bytes"] for each in copies)
     seconds = sum(each["dur"] for each in copies) / 1e6
-    print(
-        "STREAMS "
-        + json.dumps(
-            {
-                "what": "streams",
-                "profile": name,
-                "prefetch": launch.options["offload_prefetch"],
-                "versions": loaded["versions"],
-                "device": loaded["device_name"],
-                **{kind: dict(counts) for kind, counts in by_stream.items()},
-                "copied_gb": round(moved / 1e9, 2),
-                "copy_gb_per_second": round(moved / 1e9 / seconds, 1) if seconds else None,
-                "copies_overlapped_by_kernels": round(overlap(copies, kernels), 3),
-                "seconds": generation.seconds,
-                "peak_memory_bytes": generation.peak_memory_bytes,
-                "frames": inspect(generation.frames).facts(),
-            }
-        ),
-        flush=True,
-    )
+    result = {
+        "what": "streams",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "profile": name,
+        "prefetch": launch.options["offload_prefetch"],
+        "versions": loaded["versions"],
+        "device": loaded["device_name"],
+        **{kind: dict(counts) for kind, counts in by_stream.items()},
+        "copied_gb": round(moved / 1e9, 2),
+        "copy_gb_per_second": round(moved / 1e9 / seconds, 1) if seconds else None,
+        "copies_overlapped_by_kernels": round(overlap(copies, kernels), 3),
+        "seconds": generation.seconds,
+        "peak_memory_bytes": generation.peak_memory_bytes,
+        "frames": inspect(generation.frames).facts(),
+    }
+    # A file: vllm-omni puts a prefix before all that is printed.
+    with Path(out).open("a") as file:
+        file.write(json.dumps(result) + "\n")
     backend.close()
 
 
