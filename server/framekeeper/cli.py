@@ -132,12 +132,14 @@ def _follow_parent() -> None:
 def main() -> None:
     """Entry point: faults of the configuration are lines on standard error, never a traceback."""
     from framekeeper.diagnosis.commands import engines_app, incidents
+    from framekeeper.doctor.weights.commands import app as weights_app
     from framekeeper.launcher.preflight import CannotRun
     from framekeeper.profiles.commands import app as profile_app
 
     _follow_parent()
     app.add_typer(profile_app, name="profile")
     app.add_typer(engines_app, name="engines")
+    app.add_typer(weights_app, name="weights")
     app.command()(incidents)
     try:
         app()
