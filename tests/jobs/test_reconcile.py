@@ -132,3 +132,28 @@ async def test_wake_up_of_a_requeued_job_waits_as_asked(database: Database) -> N
         {"old": held.queue_job_id},
     )
     assert task["later"]
+
+
+async def test_queued_job_that_no_engine_admits_any_more_fails_with_the_reason(database: Database) -> None:
+    await register(database, "first")
+    large = await submit(database, "tiny", request(width=128, height=128, num_frames=49))
+    small = await submit(database, "tiny", request())
+
+    async def left() -> list[Video]:
+        return await reconcile.fail_unadmitted(database, stale_seconds=30, quiet_seconds=0)
+
+    async def admit(most: dict[str, object]) -> None:
+        assert await engines.report(
+            database, engine_id="host/0", run_id="first", state=EngineState.DEGRADED, phase=None,
+            detail="the card's memory ran out.", restarts=1, facts=None, admits={**ADMITS, **most},
+        )  # fmt: skip
+
+    assert await left() == []
+    await admit({"size": "64x64", "reduced": {"until": 9e9, "reason": "it did not fit"}})
+    assert await left() == [], "a limit that ends by itself is waited for"
+    await admit({"size": "64x64", "num_frames": 17})
+    (failed,) = await left()
+    assert (failed.id, failed.state, failed.error_code) == (large.id, VideoState.FAILED, "engine_failed")
+    assert failed.error_message is not None
+    assert "at most 64x64 with 17 frames, since the card's memory ran out" in failed.error_message
+    assert (await lookup.find(database, small.id)).state is VideoState.QUEUED

@@ -296,6 +296,8 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                 log.warning("lost job settled", video=video.id, state=video.state.value)
                 # What its engine had written so far is nobody's any more.
                 await asyncio.to_thread(store.remove_attempt, video.id, video.attempt)
+            for video in await reconcile.fail_unadmitted(database, stale_seconds=settings.stale_seconds):
+                log.warning("queued job failed, no engine admits it", video=video.id)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)
         except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):

@@ -12,8 +12,9 @@ from collections.abc import Collection
 from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed
 from framekeeper.jobs import settle
+from framekeeper.jobs.engines import Engine, EngineState, all_engines
 from framekeeper.jobs.submit import TASK, wake
-from framekeeper.jobs.video import COLUMNS, Video
+from framekeeper.jobs.video import COLUMNS, Video, VideoRequest
 
 INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
 
@@ -70,6 +71,52 @@ async def settle_unknown(
         if after is not None:
             settled.append(after)
     return settled
+
+
+async def fail_unadmitted(
+    database: Database, *, stale_seconds: float, quiet_seconds: float = 60
+) -> list[Video]:
+    """Fail queued jobs that every engine of their model has become too small for; return them.
+
+    An engine that stepped down to a smaller shape climbs again only by an operator or after a long quiet
+    time. The owner is told rather than left waiting. A limit that ends by itself is waited for.
+    """
+    engines = [
+        engine
+        for engine in await all_engines(database)
+        if engine.alive(stale_seconds) and engine.state is not EngineState.FAILED
+    ]
+    rows = await database.fetch_all(
+        f"""
+        SELECT {COLUMNS} FROM videos WHERE state = 'queued'
+            AND created_at < clock_timestamp() - make_interval(secs => %(quiet)s)
+        """,
+        {"quiet": quiet_seconds},
+    )
+    failed = []
+    for row in rows:
+        video = Video.from_row(row)
+        mine = [engine for engine in engines if engine.model == video.model]
+        if mine and not any(_may_make(engine, video.request) for engine in mine):
+            most = " or ".join(
+                sorted({f"{each.admits['size']} with {each.admits['num_frames']} frames" for each in mine})
+            )
+            why = next((engine.detail for engine in mine if engine.detail), "its profile was changed")
+            error = EngineFailed(
+                f"No engine takes a video of this size any more: at most {most}, since {why}"
+            )
+            if (after := await settle.fail_queued(database, video, error)) is not None:
+                failed.append(after)
+    return failed
+
+
+def _may_make(engine: Engine, request: VideoRequest) -> bool:
+    """Whether the engine admits this now, or will when a limit ends by itself."""
+    if engine.admits.get("reduced"):
+        return True
+    width, height = (int(side) for side in engine.admits["size"].split("x"))
+    small = request.width * request.height <= width * height
+    return small and request.num_frames <= int(engine.admits["num_frames"])
 
 
 async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> int:

@@ -84,6 +84,23 @@ async def fail(
         return await _fail(connection, held, error, incident_id) if held else None
 
 
+async def fail_queued(database: Database, video: Video, error: FramekeeperError) -> Video | None:
+    """End a job that no engine has taken up; None when one has in the meantime."""
+    async with database.transaction() as connection:
+        cursor = await connection.execute(
+            f"SELECT {COLUMNS} FROM videos WHERE id = %(id)s AND state = 'queued' FOR UPDATE",
+            {"id": video.id},
+        )
+        row = await cursor.fetchone()
+        if row is None:
+            return None
+        if video.queue_job_id is not None:
+            await database.queue.job_manager.cancel_job_by_id_async(
+                video.queue_job_id, delete_job=True, connection=connection
+            )
+        return await _fail(connection, Video.from_row(row), error)
+
+
 async def cancelled(database: Database, video: Video) -> Video | None:
     """The engine has stopped the attempt as its owner asked."""
     async with database.transaction() as connection:
