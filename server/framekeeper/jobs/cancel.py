@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import VideoAlreadyFinished, VideoNotFound
+from framekeeper.jobs.lookup import VISIBLE
 from framekeeper.jobs.video import COLUMNS, Video, VideoState
 
 
-async def request_cancel(database: Database, video_id: str) -> Video:
+async def request_cancel(database: Database, video_id: str, *, sees: str | None = None) -> Video:
     """Cancel a queued job at once; ask the engine to stop a running one before its next denoising step.
 
     Asking twice changes nothing. Raises VideoNotFound, VideoAlreadyFinished, DatabaseUnavailable.
     """
     async with database.transaction() as connection:
-        video = await _locked(connection, video_id)
+        video = await _locked(connection, video_id, sees)
         if video.state is VideoState.CANCELLED:
             return video
         if video.state.final:
@@ -23,7 +24,7 @@ async def request_cancel(database: Database, video_id: str) -> Video:
         return await _stop(database, connection, video)
 
 
-async def delete(database: Database, video_id: str) -> Video:
+async def delete(database: Database, video_id: str, *, sees: str | None = None) -> Video:
     """Forget a job: it is gone for its owner at once. Returns the job as it was.
 
     A finished or queued one leaves no row; one in progress is stopped first and its row goes when the engine
@@ -31,7 +32,7 @@ async def delete(database: Database, video_id: str) -> Video:
     DatabaseUnavailable.
     """
     async with database.transaction() as connection:
-        video = await _locked(connection, video_id)
+        video = await _locked(connection, video_id, sees)
         if video.state is VideoState.IN_PROGRESS:
             await _stop(database, connection, video)
             await connection.execute(
@@ -46,10 +47,10 @@ async def delete(database: Database, video_id: str) -> Video:
         return video
 
 
-async def _locked(connection: Connection, video_id: str) -> Video:
+async def _locked(connection: Connection, video_id: str, sees: str | None) -> Video:
     cursor = await connection.execute(
-        f"SELECT {COLUMNS} FROM videos WHERE id = %(id)s AND deleted_at IS NULL FOR UPDATE",
-        {"id": video_id},
+        f"SELECT {COLUMNS} FROM videos WHERE id = %(id)s AND {VISIBLE} FOR UPDATE",
+        {"id": video_id, "sees": sees},
     )
     row = await cursor.fetchone()
     if row is None:

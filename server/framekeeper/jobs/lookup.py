@@ -8,12 +8,18 @@ from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
 from framekeeper.jobs.video import COLUMNS, Video, accepted_at
 
+#: SQL for the rows that a caller may know of: all, where `sees` is NULL, else those of this owner.
+VISIBLE = "deleted_at IS NULL AND (%(sees)s::text IS NULL OR owner = %(sees)s)"
 
-async def find(database: Database, video_id: str) -> Video:
-    """One job. Raises VideoNotFound (also for a deleted one) or DatabaseUnavailable."""
+
+async def find(database: Database, video_id: str, *, sees: str | None = None) -> Video:
+    """One job, of the owner `sees` or, with None, of any.
+
+    Raises VideoNotFound (also for a deleted one, and for one of somebody else) or DatabaseUnavailable.
+    """
     row = await database.fetch_one(
-        f"SELECT {COLUMNS} FROM videos WHERE id = %(id)s AND deleted_at IS NULL",
-        {"id": video_id},
+        f"SELECT {COLUMNS} FROM videos WHERE id = %(id)s AND {VISIBLE}",
+        {"id": video_id, "sees": sees},
     )
     if row is None:
         raise VideoNotFound(f"There is no video with the id {video_id!r}.", param="video_id")
@@ -26,6 +32,7 @@ async def page(
     limit: int,
     after: str | None = None,
     order: Literal["asc", "desc"] = "desc",
+    sees: str | None = None,
 ) -> tuple[list[Video], bool]:
     """Up to `limit` jobs by creation, starting behind the job `after`; and whether more follow.
 
@@ -41,9 +48,9 @@ async def page(
         behind = f"AND (created_at, id) {compare} (%(moment)s, %(after)s)"
     rows = await database.fetch_all(
         f"""
-        SELECT {COLUMNS} FROM videos WHERE deleted_at IS NULL {behind}
+        SELECT {COLUMNS} FROM videos WHERE {VISIBLE} {behind}
         ORDER BY created_at {direction}, id {direction} LIMIT %(limit)s
         """,
-        {"after": after, "moment": moment, "limit": limit + 1},
+        {"after": after, "moment": moment, "limit": limit + 1, "sees": sees},
     )
     return [Video.from_row(row) for row in rows[:limit]], len(rows) > limit

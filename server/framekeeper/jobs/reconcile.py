@@ -14,7 +14,7 @@ from framekeeper.errors import EngineFailed
 from framekeeper.jobs import settle
 from framekeeper.jobs.engines import Engine, EngineState, all_engines
 from framekeeper.jobs.submit import TASK, wake
-from framekeeper.jobs.video import COLUMNS, Video, VideoRequest
+from framekeeper.jobs.video import COLUMNS, Priority, Video, VideoRequest
 
 INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
 
@@ -133,7 +133,7 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
     async with database.transaction() as connection:
         cursor = await connection.execute(
             """
-            SELECT id, queue FROM videos v WHERE state = 'queued'
+            SELECT id, queue, priority FROM videos v WHERE state = 'queued'
                 AND created_at < clock_timestamp() - make_interval(secs => %(quiet)s)
                 AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j
                     WHERE j.id = v.queue_job_id AND j.status IN ('todo', 'doing'))
@@ -143,5 +143,5 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
         )
         rows = await cursor.fetchall()
         for row in rows:
-            await wake(database, connection, row["id"], row["queue"])
+            await wake(database, connection, row["id"], row["queue"], priority=Priority(row["priority"]))
         return len(rows)

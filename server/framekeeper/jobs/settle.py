@@ -156,7 +156,9 @@ async def requeue(
                 "incident": incident_id,
             },
         )
-        return await wake(database, connection, held.id, held.queue, delay_seconds=delay_seconds)
+        return await wake(
+            database, connection, held.id, held.queue, priority=held.priority, delay_seconds=delay_seconds
+        )
 
 
 async def _hold(connection: Connection, video: Video) -> Video | None:

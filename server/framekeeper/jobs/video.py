@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import msgspec
 
 
 class VideoState(StrEnum):
-    """Where a job is. The last three are final."""
+    """Where a job is. All but the first two are final; a completed one may still expire."""
 
     #: Accepted; waits for an engine, for the first time or again after an interruption.
     QUEUED = "queued"
@@ -24,11 +24,21 @@ class VideoState(StrEnum):
     FAILED = "failed"
     #: The owner asked for it.
     CANCELLED = "cancelled"
+    #: It was completed, and its files were removed by retention.
+    EXPIRED = "expired"
 
     @property
     def final(self) -> bool:
         """Whether the job can change no more."""
-        return self in (VideoState.COMPLETED, VideoState.FAILED, VideoState.CANCELLED)
+        return self not in (VideoState.QUEUED, VideoState.IN_PROGRESS)
+
+
+class Priority(IntEnum):
+    """Which of the waiting jobs goes first; the queue's own order, the higher the earlier."""
+
+    LOW = -1
+    NORMAL = 0
+    HIGH = 1
 
 
 class VideoRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +70,11 @@ class Video:
     `attempt` numbers the starts and only grows: it fences writes and names files. `tries` counts those that
     use up the limit: a start that we ended ourselves, at a shutdown, is given back. `engine_deaths` counts
     the engines that ended while they worked on it, `incident_id` names the last such end.
+
+    `owner` is the id of the API key that submitted it, None where no keys are used. `version` counts the row's
+    changes and is the id of its events. `estimated_seconds` is what the engine was expected to need, when the
+    job was accepted. A queued job whose `queue_job_id` is None waits in its row until its owner has a place in
+    the queue.
     """
 
     id: str
@@ -88,11 +103,21 @@ class Video:
     thumbnail_file: str | None
     bytes: int | None
     facts: dict[str, Any] | None
+    owner: str | None
+    priority: Priority
+    deadline_at: datetime | None
+    batch_id: str | None
+    request_id: str | None
+    input_file: str | None
+    webhook_url: str | None
+    expires_at: datetime | None
+    estimated_seconds: float | None
+    version: int
 
     @property
     def progress(self) -> int:
         """Percent of denoising steps finished, 0..99 until the file is published, then 100."""
-        if self.state is VideoState.COMPLETED:
+        if self.state in (VideoState.COMPLETED, VideoState.EXPIRED):
             return 100
         return min(99, 100 * self.step // self.steps) if self.steps else 0
 
@@ -104,6 +129,7 @@ class Video:
                 **row,
                 "state": VideoState(row["state"]),
                 "request": msgspec.convert(row["request"], VideoRequest),
+                "priority": Priority(row["priority"]),
             }
         )
 
