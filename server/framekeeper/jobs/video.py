@@ -71,10 +71,10 @@ class Video:
     use up the limit: a start that we ended ourselves, at a shutdown, is given back. `engine_deaths` counts
     the engines that ended while they worked on it, `incident_id` names the last such end.
 
-    `owner` is the id of the API key that submitted it, None where no keys are used. `version` counts the row's
-    changes and is the id of its events. `estimated_seconds` is what the engine was expected to need, when the
-    job was accepted. A queued job whose `queue_job_id` is None waits in its row until its owner has a place in
-    the queue.
+    `owner` is the id of the API key that submitted it, None where no keys are used. `version` counts the
+    row's changes and is the id of its events. `estimated_seconds` is what the engine was expected to need,
+    when the job was accepted. A queued job whose `queue_job_id` is None waits in its row until its owner has
+    a place in the queue.
     """
 
     id: str
