@@ -6,7 +6,8 @@ Stages: a virtual environment, torch alone (its exact local version, so that a C
 pulled by accident), everything else with hashes and without dependencies, Framekeeper itself, and an import
 of what the engine uses. Safe to run twice and to interrupt: a stamp is written last, an environment without
 one is completed, one with an older stamp is made anew. pip reads its usual configuration, and its whole
-output goes to a log file.
+output goes to a log file. `--until torch` and `--until packages` end after that stage, for layers of an
+image; the same command without it goes on from there.
 
 Exit status: 0 installed, 1 a stage failed (the log's tail is shown), 2 this machine cannot do it (Python,
 disk space, a directory that is not ours).
@@ -35,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 STAMP = "framekeeper-runtime.sha256"
 STAGES = 5
+UNTIL = ("torch", "packages")
 GIB = 1 << 30
 
 
@@ -218,12 +220,21 @@ def is_current(into: Path, wanted: str) -> bool:
 
 
 def install(
-    name: str, into: Path, given_python: str | None, wheel: Path | None, torch_source: str | None = None
+    name: str,
+    into: Path,
+    given_python: str | None,
+    wheel: Path | None,
+    torch_source: str | None = None,
+    *,
+    until: str | None = None,
 ) -> None:
-    """All stages under a lock; returns at once when the stamp says that nothing changed."""
+    """All stages under a lock; returns at once when the stamp says that nothing changed.
+
+    With `until` the stages up to that one, and no stamp: the environment counts as half made.
+    """
     runtime = with_torch_source(read_runtime(name), torch_source)
-    wanted = fingerprint(name, wheel, torch_source)
-    if not is_current(into, wanted):
+    wanted = fingerprint(name, wheel, torch_source) if until is None else ""
+    if until is not None or not is_current(into, wanted):
         interpreter = find_python(runtime["python"], given_python)
         into.parent.mkdir(parents=True, exist_ok=True)
         with (into.parent / f".{into.name}.lock").open("w") as lock:
@@ -232,21 +243,31 @@ def install(
             except BlockingIOError:
                 print("another installation into this directory is running; waiting for it", flush=True)
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if not is_current(into, wanted):
+            if until is not None or not is_current(into, wanted):
                 log = Log(into.parent / f"{into.name}.log", lock.fileno())
                 try:
-                    run_stages(runtime, into, interpreter, wheel, log)
+                    run_stages(runtime, into, interpreter, wheel, log, until=until)
                 except StageFailed as failure:
                     tail = "\n".join(str(failure).rstrip().splitlines()[-15:])
                     told = f"\n\n{tail}\n\nthe whole output is in {log.path}"
                     if "No space left on device" in str(failure):
                         raise CannotInstall(f"the disk is full{told}") from failure
                     raise StageFailed(told) from failure
+                if until is not None:
+                    return
                 (into / STAMP).write_text(wanted + "\n")
     print(f"{name} is installed in {into}")
 
 
-def run_stages(runtime: dict[str, Any], into: Path, interpreter: str, wheel: Path | None, log: Log) -> None:
+def run_stages(
+    runtime: dict[str, Any],
+    into: Path,
+    interpreter: str,
+    wheel: Path | None,
+    log: Log,
+    *,
+    until: str | None = None,
+) -> None:
     """The five stages, each of which may be repeated; raises StageFailed or CannotInstall."""
     name = runtime["name"]
     inside = into / "bin" / "python"
@@ -260,9 +281,13 @@ def run_stages(runtime: dict[str, Any], into: Path, interpreter: str, wheel: Pat
     log.end(prepare(into, interpreter, runtime["python"], log))
     log.begin(f"torch {runtime['torch']}")
     log.end(install_torch(pip, runtime, log))
+    if until == "torch":
+        return
     log.begin("packages, each with its hash")
     log.run(*pip, "install", "--no-deps", "--require-hashes", "-r", HERE / name / "requirements.lock")
     log.end()
+    if until == "packages":
+        return
     log.begin("framekeeper")
     source: list[str | Path] = [wheel] if wheel else ["--no-build-isolation", "-e", PROJECT]
     log.run(*pip, "install", "--no-deps", "--force-reinstall", *source)
@@ -284,6 +309,7 @@ def main() -> int:
     parser.add_argument(
         "--torch-source", help="one of the runtime's torch_sources instead of its own torch, for tests"
     )
+    parser.add_argument("--until", choices=UNTIL, help="end after this stage, for layers of an image")
     arguments = parser.parse_args()
     try:
         install(
@@ -292,6 +318,7 @@ def main() -> int:
             arguments.python,
             arguments.wheel,
             arguments.torch_source,
+            until=arguments.until,
         )
     except CannotInstall as reason:
         print(f"cannot install: {reason}", file=sys.stderr)
