@@ -24,18 +24,11 @@ target "gateway" {
 target "engine" {
   inherits   = ["common"]
   dockerfile = "docker/engine.Dockerfile"
-  name       = "engine-${replace(runtime.name, ".", "_")}"
-  matrix = {
-    runtime = [
-      { name = "omni-0.30-cpu", python = "3.11" },
-      { name = "omni-0.30-cu130", python = "3.12" },
-      { name = "torch-2.4.1-cu124", python = "3.11" },
-    ]
-  }
+  name       = "engine-${replace(runtime, ".", "_")}"
+  matrix     = { runtime = ["omni-0.30-cpu", "omni-0.30-cu130", "torch-2.4.1-cu124"] }
   args = {
-    RUNTIME      = runtime.name
-    PYTHON_IMAGE = "python:${runtime.python}-slim-bookworm"
+    RUNTIME      = runtime
     TORCH_SOURCE = TORCH_SOURCE
   }
-  tags = ["${REGISTRY}framekeeper-engine:${VERSION}-${runtime.name}"]
+  tags = ["${REGISTRY}framekeeper-engine:${VERSION}-${runtime}"]
 }

@@ -1,18 +1,25 @@
 # Supervisor and engine: one image a runtime, a folder of docker/runtimes.
 #   docker build -f docker/engine.Dockerfile --build-arg RUNTIME=omni-0.30-cpu -t framekeeper-engine:omni-0.30-cpu .
-# PYTHON_IMAGE must be of the version that the runtime's runtime.toml names; docker-bake.hcl knows it.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG RUNTIME=omni-0.30-cpu
+ARG PYTHON_3_11_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_3_12_IMAGE=python:3.12-slim-bookworm
+
+# The Python of each runtime, as its runtime.toml says.
+FROM ${PYTHON_3_11_IMAGE} AS python-for-omni-0.30-cpu
+FROM ${PYTHON_3_12_IMAGE} AS python-for-omni-0.30-cu130
+FROM ${PYTHON_3_11_IMAGE} AS python-for-torch-2.4.1-cu124
+FROM python-for-${RUNTIME} AS python
 
 # Wheels that pip may take before it asks an index: `--build-context wheels=DIRECTORY`. Empty unless given.
 FROM scratch AS wheels
 
 # With compiler and headers, also at run time: Inductor and Triton compile for the machine they run on.
-FROM ${PYTHON_IMAGE} AS base
+FROM python AS base
 # hadolint ignore=DL3008
 RUN --mount=type=cache,target=/var/cache/apt,sharing=locked --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \
     apt-get update && apt-get install --yes --no-install-recommends g++ gcc libc6-dev tini
 
-FROM ${PYTHON_IMAGE} AS supervisor
+FROM python AS supervisor
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=1
 RUN python3 -m venv /opt/framekeeper/venv
 COPY server/requirements.lock /build/requirements.lock
@@ -59,7 +66,8 @@ LABEL org.opencontainers.image.title="framekeeper-engine" \
 RUN groupadd --gid 10001 framekeeper \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /srv/framekeeper --shell /usr/sbin/nologin framekeeper \
  && install -d -o 10001 -g 10001 /srv/framekeeper /srv/framekeeper/var /srv/framekeeper/var/media /srv/framekeeper/var/run \
-    /srv/framekeeper/var/models /srv/framekeeper/var/cache /srv/framekeeper/var/tmp
+    /srv/framekeeper/var/models /srv/framekeeper/var/cache /srv/framekeeper/var/tmp \
+    /srv/framekeeper/var/secrets /srv/framekeeper/var/locks
 COPY --from=runtime /opt/framekeeper/runtimes /opt/framekeeper/runtimes
 COPY --from=supervisor /opt/framekeeper/venv /opt/framekeeper/venv
 COPY healthchecks /opt/framekeeper/healthchecks

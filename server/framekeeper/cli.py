@@ -28,6 +28,8 @@ app = typer.Typer(
 )
 model_app = typer.Typer(help="Checkpoints.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
+secret_app = typer.Typer(help="Passwords in files.", no_args_is_help=True)
+app.add_typer(secret_app, name="secret")
 
 
 @app.command()
@@ -104,6 +106,21 @@ def make_tiny(
         [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute()], check=False
     )
     raise typer.Exit(finished.returncode)
+
+
+@secret_app.command("make")
+def make_secret(
+    files: Annotated[list[Path], typer.Argument(help="Where to write them; what is there stays.")],
+) -> None:
+    """Write a random password into each file that does not exist."""
+    from framekeeper.launcher.secret import make
+
+    for file in files:
+        try:
+            typer.echo(f"{file}: {'made' if make(file) else 'is there already'}")
+        except OSError as error:
+            _say(f"{file} cannot be written ({error.strerror}): change the owner of its directory")
+            raise typer.Exit(1) from None
 
 
 def _with_database(settings: Settings) -> Settings:

@@ -7,9 +7,11 @@ reason and what to set.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -35,6 +37,9 @@ class Settings(BaseSettings):
     )
     database_url: str = Field(
         "", description="PostgreSQL connection URL; `framekeeper run` starts an embedded server and sets it."
+    )
+    database_password_file: Path | None = Field(
+        None, description="File with the database's password, for a URL that has none."
     )
     var: Path = Field(Path("var"), description="Directory for all state that is not set elsewhere.")
     media: Path | None = Field(None, description="Directory of finished videos; default: media under `var`.")
@@ -100,7 +105,7 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """Read the environment. Raises SettingsError naming every wrong variable."""
     try:
-        return Settings()
+        return with_password(Settings())
     except ValidationError as error:
         lines = []
         for fault in error.errors():
@@ -110,3 +115,28 @@ def load() -> Settings:
             meaning = f" ({field.description})" if field and field.description else ""
             lines.append(f"{name}={value!r}: {fault['msg']}.{meaning}")
         raise SettingsError("\n".join(lines)) from None
+
+
+def with_password(settings: Settings) -> Settings:
+    """The settings with the password file's content in the URL. Raises SettingsError when it cannot be."""
+    path, url = settings.database_password_file, settings.database_url
+    if path is None or not url:
+        return settings
+    name = f"{PREFIX}DATABASE_PASSWORD_FILE={path}"
+    try:
+        password = path.read_text(encoding="utf-8").strip("\n")
+    except OSError as error:
+        raise SettingsError(f"{name}: it cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise SettingsError(f"{name}: it is not UTF-8 text") from None
+    if not password:
+        raise SettingsError(f"{name}: it is empty; write the password into it")
+    match = re.fullmatch(r"(postgres(?:ql)?://)(?:([^:@/?#]*)(:[^@/?#]*)?@)?(.*)", url)
+    if match is None:
+        raise SettingsError(
+            f"{name}: {PREFIX}DATABASE_URL is not a postgresql:// URL, so there is no place to put it"
+        )
+    if match[3]:
+        raise SettingsError(f"{name}: {PREFIX}DATABASE_URL has a password already; leave one of the two out")
+    whole = f"{match[1]}{match[2] or ''}:{quote(password, safe='')}@{match[4]}"
+    return settings.model_copy(update={"database_url": whole})
