@@ -82,6 +82,15 @@ class ContentLost(FramekeeperError):
     advice = "Submit the job again."
 
 
+class VideoExpired(FramekeeperError):
+    """The video was completed, but its time is over or its owner's space was full, so its files were removed."""
+
+    status = 410
+    code = "video_expired"
+    type = "invalid_request_error"
+    advice = "Submit the job again with the same seed, and fetch the content before expires_at."
+
+
 class NoEngine(FramekeeperError):
     """No engine has registered yet, so it is not known what can be made."""
 

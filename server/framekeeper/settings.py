@@ -73,6 +73,16 @@ class Settings(BaseSettings):
     min_free_bytes: int = Field(
         256 * 1024 * 1024, ge=0, description="Free space in `media` under which jobs are refused (507)."
     )
+    retention_days: float = Field(
+        30.0, ge=0, description="Finished videos are kept so long; 0: for ever. A key's own limit goes first."
+    )
+    retention_videos: int = Field(0, ge=0, description="Finished videos kept of each key; 0: no limit.")
+    retention_bytes: int = Field(
+        0, ge=0, description="Bytes of finished videos kept of each key; 0: no limit."
+    )
+    record_days: float = Field(
+        90.0, ge=0, description="Jobs without files are forgotten, prompts included, after so long; 0: never."
+    )
     log_format: Literal["auto", "human", "json"] = Field(
         "auto", description="`auto` is human in a terminal and JSON otherwise."
     )

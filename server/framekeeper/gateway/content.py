@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import FileResponse, Response
 from starlette.datastructures import MutableHeaders
 
-from framekeeper.errors import ContentLost, StorageFull, VideoNotFinished
+from framekeeper.errors import ContentLost, StorageFull, VideoExpired, VideoNotFinished
 from framekeeper.gateway.errors import RangeNotSatisfiable
 from framekeeper.jobs.video import Video, VideoState
 
@@ -23,10 +23,14 @@ RANGE = re.compile(r"\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})\s*", re.ASCII)
 
 
 def locate(media: Path, video: Video, variant: Variant) -> Path:
-    """The file of a completed video. Raises VideoNotFinished or ContentLost.
+    """The file of a completed video. Raises VideoNotFinished, VideoExpired or ContentLost.
 
     Both parts of its name come from the database, and a link that leads out of the directory is not followed.
     """
+    if video.state is VideoState.EXPIRED:
+        raise VideoExpired(
+            f"The {variant} of {video.id} has expired: its files were removed.", param="video_id"
+        )
     if video.state is not VideoState.COMPLETED:
         reasons = {
             VideoState.FAILED: f"failed ({video.error_code}): {video.error_message}",

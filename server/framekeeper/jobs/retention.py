@@ -1,0 +1,163 @@
+"""Which finished videos are kept, and for how long: by age, by number and by bytes of each owner.
+
+Two steps, so that a program that dies in between loses nothing and leaves nothing: the row says `expired`
+first, then the files go; a sweep finds what was left behind, also files that no row speaks of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from framekeeper.database.pool import Database
+from framekeeper.jobs.video import COLUMNS, Video, VideoState, accepted_at
+
+#: A directory without a row is left alone for so long: its job may be about to be accepted.
+ORPHAN_SECONDS = 3600.0
+#: Rows looked at in one go.
+BATCH = 500
+#: How long an idempotency key is remembered, and a finished webhook delivery for whoever looks into it.
+IDEMPOTENCY_SECONDS = 24 * 3600.0
+DELIVERY_SECONDS = 7 * 86400.0
+#: Measured seconds older than this say little about the machine as it is.
+MEASURED_SECONDS = 30 * 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """What is kept of each owner; 0 means no limit. A key's own limits go before these."""
+
+    seconds: float = 0
+    videos: int = 0
+    bytes: int = 0
+    #: Rows of final jobs, prompts included, are forgotten so long after their end.
+    record_seconds: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A video that is kept no longer, and which limit it was over: age, count or bytes."""
+
+    video: Video
+    reason: str
+
+
+async def expire(database: Database, keep: Keep) -> list[Expired]:
+    """Mark videos over a limit as `expired`, the oldest first, and return them; their files are still there.
+
+    Several supervisors may do this at once: each row is returned to one of them. Raises DatabaseUnavailable.
+    """
+    rows = await database.fetch_all(
+        f"""
+        WITH kept AS (
+            SELECT v.id,
+                v.completed_at,
+                row_number() OVER newest AS place,
+                sum(coalesce(v.bytes, 0)) OVER newest AS filled,
+                coalesce((k.limits ->> 'retention_seconds')::float8, %(seconds)s) AS seconds,
+                coalesce((k.limits ->> 'retention_videos')::bigint, %(videos)s) AS videos,
+                coalesce((k.limits ->> 'retention_bytes')::bigint, %(bytes)s) AS bytes
+            FROM videos v LEFT JOIN api_keys k ON k.id = v.owner
+            WHERE v.state = 'completed' AND v.deleted_at IS NULL
+            WINDOW newest AS (PARTITION BY v.owner ORDER BY v.completed_at DESC, v.id DESC)
+        ), over AS (
+            SELECT id, CASE
+                WHEN seconds > 0 AND completed_at < clock_timestamp() - make_interval(secs => seconds)
+                    THEN 'age'
+                WHEN videos > 0 AND place > videos THEN 'count'
+                WHEN bytes > 0 AND filled > bytes THEN 'bytes'
+            END AS reason FROM kept
+        ), chosen AS (
+            SELECT v.id, over.reason FROM videos v JOIN over ON over.id = v.id
+            WHERE over.reason IS NOT NULL AND v.state = 'completed'
+            ORDER BY v.completed_at LIMIT {BATCH} FOR UPDATE OF v SKIP LOCKED
+        )
+        UPDATE videos v SET state = 'expired', expires_at = clock_timestamp()
+        FROM chosen WHERE v.id = chosen.id
+        RETURNING {", ".join("v." + name for name in COLUMNS.split(", "))}, chosen.reason
+        """,
+        {"seconds": keep.seconds, "videos": keep.videos, "bytes": keep.bytes},
+    )
+    return [Expired(Video.from_row(row), reason) for row in rows if (reason := row.pop("reason"))]
+
+
+async def announce(database: Database, keep: Keep) -> None:
+    """Write into the rows of finished videos when they will expire by age."""
+    async with database.transaction() as connection:
+        await connection.execute(
+            """
+            WITH due AS (
+                SELECT v.id, v.completed_at + make_interval(secs => nullif(
+                    coalesce((k.limits ->> 'retention_seconds')::float8, %(seconds)s), 0)) AS at
+                FROM videos v LEFT JOIN api_keys k ON k.id = v.owner WHERE v.state = 'completed'
+            )
+            UPDATE videos v SET expires_at = due.at FROM due
+            WHERE v.id = due.id AND v.state = 'completed' AND v.expires_at IS DISTINCT FROM due.at
+            """,
+            {"seconds": keep.seconds},
+        )
+
+
+async def forget(database: Database, keep: Keep) -> int:
+    """Remove rows of final jobs whose time is over, and what requests left long ago; return how many jobs."""
+    for table, seconds in (
+        ("idempotency_keys WHERE created_at", IDEMPOTENCY_SECONDS),
+        ("webhook_deliveries WHERE coalesce(delivered_at, given_up_at)", DELIVERY_SECONDS),
+        ("measured_seconds WHERE at", MEASURED_SECONDS),
+    ):
+        async with database.transaction() as connection:
+            await connection.execute(
+                f"DELETE FROM {table} < clock_timestamp() - make_interval(secs => %(seconds)s)",
+                {"seconds": seconds},
+            )
+    if not keep.record_seconds:
+        return 0
+    rows = await database.fetch_all(
+        """
+        DELETE FROM videos WHERE state IN ('failed', 'cancelled', 'expired')
+            AND coalesce(expires_at, completed_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+        RETURNING id
+        """,
+        {"seconds": keep.record_seconds},
+    )
+    return len(rows)
+
+
+async def abandoned(database: Database, root: Path, *, orphan_seconds: float = ORPHAN_SECONDS) -> list[str]:
+    """Ids of job directories below `root` whose files nobody may ask for any more.
+
+    Those are directories of final jobs that have no files, and of jobs without a row once they are old
+    enough. What is not named like a job is not ours and is left alone. Raises DatabaseUnavailable.
+    """
+    found = [entry.name for entry in _directories(root) if accepted_at(entry.name) is not None]
+    left: list[str] = []
+    for start in range(0, len(found), BATCH):
+        ids = found[start : start + BATCH]
+        rows = await database.fetch_all("SELECT id, state FROM videos WHERE id = ANY(%(ids)s)", {"ids": ids})
+        states = {row["id"]: VideoState(row["state"]) for row in rows}
+        for video_id in ids:
+            state = states.get(video_id)
+            if state is None:
+                if _age(root / video_id) >= orphan_seconds:
+                    left.append(video_id)
+            elif state.final and state is not VideoState.COMPLETED:
+                left.append(video_id)
+    return left
+
+
+def _directories(root: Path) -> Sequence[Path]:
+    try:
+        return [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    except FileNotFoundError:
+        return []
+
+
+def _age(path: Path) -> float:
+    """Seconds since anything in a directory was written; 0 when it is gone."""
+    try:
+        newest = max(each.stat(follow_symlinks=False).st_mtime for each in (path, *path.iterdir()))
+    except FileNotFoundError:
+        return 0.0
+    return time.time() - newest

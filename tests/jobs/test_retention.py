@@ -1,0 +1,158 @@
+"""What is kept, what expires, and that nothing is left behind or taken too early."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from framekeeper.database.pool import Database
+from framekeeper.engine.tidy import tidy
+from framekeeper.errors import VideoExpired, VideoNotFound
+from framekeeper.gateway.content import locate
+from framekeeper.jobs import lookup, retention, settle
+from framekeeper.jobs.retention import Keep
+from framekeeper.jobs.submit import Terms, submit
+from framekeeper.jobs.video import Video, VideoState
+from framekeeper.media.store import MediaStore
+from jobs.records import request
+
+
+async def finished(
+    database: Database, store: MediaStore, *, owner: str | None = None, size: int = 10, age: float = 0
+) -> Video:
+    video = await submit(database, "tiny", request(), Terms(owner=owner))
+    held = await settle.claim(database, video.id, engine_id="e", run_id="r")
+    assert held is not None
+    directory = store.directory(video.id)
+    directory.mkdir(parents=True)
+    for name in ("1.mp4", "1.jpg"):
+        (directory / name).write_bytes(b"x" * size)
+    done = await settle.complete(
+        database, held, video_file="1.mp4", thumbnail_file="1.jpg", size=size, facts={}
+    )
+    assert done is not None
+    async with database.transaction() as connection:
+        await connection.execute(
+            "UPDATE videos SET completed_at = clock_timestamp() - make_interval(secs => %s) WHERE id = %s",
+            (age, video.id),
+        )
+    return done
+
+
+async def states(database: Database, *videos: Video) -> list[str]:
+    return [(await lookup.find(database, video.id)).state.value for video in videos]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MediaStore:
+    return MediaStore(tmp_path / "media")
+
+
+async def test_nothing_expires_without_limits(database: Database, store: MediaStore) -> None:
+    old = await finished(database, store, age=1e7)
+    await tidy(database, store, Keep())
+    assert await states(database, old) == ["completed"]
+    assert (store.directory(old.id) / "1.mp4").exists()
+
+
+async def test_old_video_expires_and_its_files_go(database: Database, store: MediaStore) -> None:
+    old, young = await finished(database, store, age=100), await finished(database, store, age=10)
+    await tidy(database, store, Keep(seconds=60))
+    assert await states(database, old, young) == ["expired", "completed"]
+    assert not store.directory(old.id).exists()
+    with pytest.raises(VideoExpired) as refused:
+        locate(store.root, await lookup.find(database, old.id), "video")
+    assert refused.value.status == 410
+    told = (await lookup.find(database, young.id)).expires_at
+    assert told is not None
+    assert 30 < told.timestamp() - time.time() < 60
+
+
+@pytest.mark.parametrize(
+    ("keep", "reason"), [(Keep(videos=2), "count"), (Keep(bytes=25), "bytes")], ids=["count", "bytes"]
+)
+async def test_newest_of_each_owner_are_kept(
+    database: Database, store: MediaStore, keep: Keep, reason: str
+) -> None:
+    mine = [await finished(database, store, owner="a", age=age) for age in (30, 20, 10)]
+    others = [await finished(database, store, owner="b", age=age) for age in (300, 200)]
+    expired = await retention.expire(database, keep)
+    assert [(each.video.id, each.reason) for each in expired] == [(mine[0].id, reason)]
+    assert await states(database, *mine, *others) == ["expired"] + ["completed"] * 4
+
+
+async def test_limits_of_a_key_go_before_the_general_ones(
+    database: Database, store: MediaStore, postgres_url: str
+) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute(
+            "INSERT INTO api_keys (id, name, hash, scopes, limits) VALUES ('a', 'a', 'h', '{}', %s)",
+            [Jsonb({"retention_seconds": 1000, "retention_videos": 1})],
+        )
+    mine = [await finished(database, store, owner="a", age=age) for age in (90, 80)]
+    other = await finished(database, store, owner="b", age=90)
+    await tidy(database, store, Keep(seconds=60))
+    assert await states(database, *mine, other) == ["expired", "completed", "expired"]
+
+
+async def test_files_left_by_a_kill_between_the_row_and_the_removal_are_swept(
+    database: Database, store: MediaStore
+) -> None:
+    old = await finished(database, store, age=100)
+    await retention.expire(database, Keep(seconds=60))
+    assert store.directory(old.id).exists()
+    await tidy(database, store, Keep(seconds=60))
+    assert not store.directory(old.id).exists()
+
+
+async def test_directory_without_a_row_goes_only_when_it_is_old(
+    database: Database, store: MediaStore
+) -> None:
+    video = await submit(database, "tiny", request())
+    forgotten, fresh = video.id[:-4] + "0000", video.id[:-4] + "1111"
+    for name in (forgotten, fresh, "lost+found", "notes"):
+        (store.root / name).mkdir(parents=True)
+    (store.directory(forgotten) / "1.mp4").write_bytes(b"x")
+    past = time.time() - 2 * retention.ORPHAN_SECONDS
+    for path in (store.directory(forgotten) / "1.mp4", store.directory(forgotten), store.root / "notes"):
+        os.utime(path, (past, past))
+    await tidy(database, store, Keep())
+    assert sorted(path.name for path in store.root.iterdir()) == sorted([fresh, "lost+found", "notes"])
+
+
+async def test_files_of_waiting_and_running_jobs_stay_however_old(
+    database: Database, store: MediaStore
+) -> None:
+    waiting, running = await submit(database, "tiny", request()), await submit(database, "tiny", request())
+    await settle.claim(database, running.id, engine_id="e", run_id="r")
+    for video in (waiting, running):
+        store.directory(video.id).mkdir(parents=True)
+        os.utime(store.directory(video.id), (1, 1))
+    await tidy(database, store, Keep(seconds=1, videos=1, bytes=1, record_seconds=1))
+    assert all(store.directory(video.id).exists() for video in (waiting, running))
+
+
+async def test_record_is_forgotten_after_its_own_time(database: Database, store: MediaStore) -> None:
+    old, kept = await finished(database, store, age=100), await finished(database, store)
+    await tidy(database, store, Keep(seconds=60, record_seconds=1000))
+    assert await states(database, old) == ["expired"]
+    async with database.transaction() as connection:
+        await connection.execute(
+            "UPDATE videos SET expires_at = clock_timestamp() - interval '2000 s' WHERE id = %s", [old.id]
+        )
+    await tidy(database, store, Keep(seconds=60, record_seconds=1000))
+    with pytest.raises(VideoNotFound):
+        await lookup.find(database, old.id)
+    assert (await lookup.find(database, kept.id)).state is VideoState.COMPLETED
+
+
+async def test_two_supervisors_expire_each_video_once(database: Database, store: MediaStore) -> None:
+    videos = [await finished(database, store, age=100 + n) for n in range(6)]
+    found = await asyncio.gather(*(retention.expire(database, Keep(seconds=60)) for _ in range(3)))
+    assert sorted(each.video.id for some in found for each in some) == sorted(video.id for video in videos)
