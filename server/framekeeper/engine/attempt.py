@@ -25,6 +25,7 @@ from framekeeper.errors import (
     StorageFailed,
 )
 from framekeeper.jobs import settle
+from framekeeper.jobs.shape import shape_class
 from framekeeper.jobs.video import Video, VideoState
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.schema import Deadlines
@@ -51,6 +52,7 @@ class Attempt:
         deadlines: Deadlines,
         settings: Settings,
         examine: Examine,
+        profile: str,
     ) -> None:
         self.video = video
         self.released = asyncio.Event()
@@ -71,7 +73,9 @@ class Attempt:
         self._clock = StepClock(deadlines.step_seconds)
         self._changed = asyncio.Event()
         self._phase_started = self._started = time.monotonic()
-        self._log = log.bind(video=video.id, attempt=video.attempt)
+        request = video.request
+        shape = shape_class(request.width, request.height, request.num_frames)
+        self._labels = {"profile": profile, "shape_class": str(shape)}
 
     def stop(self) -> None:
         """Ask the worker to stop before its next step, because the owner wants it so."""
@@ -85,11 +89,20 @@ class Attempt:
         self.stop()
 
     async def follow(self) -> None:
-        """Send the job, keep its row up to date, settle it. Raises only when cancelled."""
+        """Send the job, keep its row up to date, settle it. Raises only when cancelled.
+
+        To be run in a task of its own: every line that is logged in it names the job.
+        """
+        structlog.contextvars.bind_contextvars(
+            video_id=self.video.id, attempt=self.video.attempt, request_id=self.video.request_id
+        )
+        if self.video.attempt == 1 and self.video.started_at is not None:
+            waited = (self.video.started_at - self.video.created_at).total_seconds()
+            metrics.queue_wait_seconds.labels(self._labels["profile"]).observe(max(0.0, waited))
         box = self._link.mailbox(self.video.id, self.video.attempt)
         self._link.send(self._order())
         reporter = asyncio.create_task(self._report_changes())
-        self._log.info("job started", width=self.video.request.width, height=self.video.request.height)
+        log.info("job started", width=self.video.request.width, height=self.video.request.height)
         try:
             while True:
                 message = await self._next(box)
@@ -137,7 +150,7 @@ class Attempt:
             else:
                 self._missed = "step" if self._phase == "denoising" else "decode"
                 reason = f"the engine gave no sign of progress for {allowed:g} s while {self._where()}"
-            self._log.error("deadline missed", reason=reason)
+            log.error("deadline missed", reason=reason)
             self._link.condemn(reason, hung=True)
             return await box.get()
 
@@ -150,16 +163,15 @@ class Attempt:
         """Act on one message; True when the attempt is settled."""
         match message:
             case protocol.Phase():
-                now = time.monotonic()
-                metrics.phase_seconds.labels(phase=self._phase).observe(now - self._phase_started)
-                self._phase, self._phase_started = message.name, now
+                self._phase_ends()
+                self._phase = message.name
                 self._changed.set()
                 if message.name == "encoding":
                     self.released.set()
                 return False
             case protocol.Step():
                 if message.step > self._step:
-                    metrics.step_seconds.observe(message.seconds)
+                    metrics.step_seconds.labels(**self._labels).observe(message.seconds)
                     self._clock.note(message.seconds)
                 self._step, self._steps = message.step, message.steps
                 self._changed.set()
@@ -178,7 +190,13 @@ class Attempt:
                 return False
         return True
 
+    def _phase_ends(self) -> None:
+        now = time.monotonic()
+        metrics.phase_seconds.labels(phase=self._phase, **self._labels).observe(now - self._phase_started)
+        self._phase_started = now
+
     async def _done(self, message: protocol.Done) -> None:
+        self._phase_ends()
         memory = message.facts.get("memory", {})
         self.memory = (memory.get("resident_bytes", 0), memory.get("allocated_bytes", 0))
         facts = message.facts | {"total_seconds": time.monotonic() - self._started}
@@ -205,7 +223,7 @@ class Attempt:
         self._count(after)
 
     async def _failed(self, message: protocol.Failed) -> None:
-        self._log.error("job failed in the engine", kind=message.kind, message=message.message)
+        log.error("job failed in the engine", kind=message.kind, message=message.message)
         if message.kind == "storage" and message.healthy:
             error = StorageFailed(f"The video could not be written: {message.message}.")
             await self._again(error, delay_seconds=STORAGE_SECONDS)
@@ -266,11 +284,13 @@ class Attempt:
     def _count(self, after: Video | None) -> None:
         """Log and count what the job became; None means that somebody else has settled it."""
         if after is None:
-            self._log.info("job was settled elsewhere, result dropped")
+            log.info("job was settled elsewhere, result dropped")
             return
-        self._log.info("job settled", state=after.state.value, error=after.error_message)
+        log.info("job settled", state=after.state.value, error=after.error_message)
         if after.state.final:
-            metrics.videos_finished.labels(state=after.state.value, reason=after.error_code or "").inc()
+            metrics.count_finished(after.state.value, after.error_code)
+        else:
+            metrics.attempts_again.inc()
 
     async def _report_changes(self) -> None:
         while True:

@@ -116,6 +116,7 @@ class Course:
         if limit:
             admits |= {"reduced": {"reason": limit["reason"], "until": limit["until"]}}
         self._status.admits = admits
+        metrics.engine_rung.labels(self._status.id).set(self.rung.rung)
 
     # -- what is remembered ---------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class Course:
         incident = self._incident_of(inquest, decision, served)
         self._known = (inquest, incident, decision)
         self._decision, self._incident, self._ended_at = decision, incident, time.monotonic()
-        metrics.incidents.labels(signature=incident.signature).inc()
+        metrics.count_incident(incident.signature)
         self._log.error(
             "engine ended",
             incident=incident.id,

@@ -77,6 +77,11 @@ class DeviceGroup:
         self._log = log.bind(engine=self.status.id)
 
     @property
+    def allocated_bytes(self) -> int | None:
+        """What its worker's allocator held at the last step, None when that is not known."""
+        return self._inquest.allocated_bytes if self._inquest and self._serving else None
+
+    @property
     def working(self) -> set[str]:
         """Ids of the jobs that its worker makes."""
         return self._serving.working if self._serving is not None else set()
@@ -96,7 +101,12 @@ class DeviceGroup:
             self._process.kill("the supervisor was shut down")
 
     async def run(self) -> None:
-        """Keep one worker alive until `stop`, or until the course says that a person is needed."""
+        """Keep one worker alive until `stop`, or until the course says that a person is needed.
+
+        To be run in a task of its own: every line that is logged in it names the engine.
+        """
+        structlog.contextvars.bind_contextvars(engine=self.status.id)
+        self.status.begin()
         await self.course.load()
         watching = asyncio.create_task(self.course.watch(), name="course")
         while not self._stopping.is_set():
@@ -151,6 +161,7 @@ class DeviceGroup:
             process = await WorkerProcess.start(self._python, environment, log_file)
         except OSError as error:
             self.course.cannot_start(f"the engine's Python could not be started ({error})")
+            self._count_start("not_started")
             return None
         self._process = process
         self._served = False
@@ -186,6 +197,7 @@ class DeviceGroup:
         stopping.cancel()
         if not starting.done():
             starting.cancel()
+            self._count_start("stopped")
             return False
         try:
             self.status.facts = starting.result()
@@ -194,6 +206,10 @@ class DeviceGroup:
             return False
         seconds = time.monotonic() - started
         metrics.engine_start_seconds.observe(seconds)
+        metrics.warm_up_seconds.observe(self.status.facts["warm_up"]["warm_up_seconds"])
+        for number, count in enumerate(self.status.facts["load"].get("compiled_modules") or ()):
+            metrics.compiled_modules.labels(self.status.id, str(number + 1)).set(count)
+        self._count_start("ready")
         self._log.info("engine ready", seconds=round(seconds, 1), rung=self.course.launch.rung)
         self._served = True
         await self.course.ready(self.status.facts["load"])
@@ -205,10 +221,14 @@ class DeviceGroup:
         await asyncio.wait({asyncio.create_task(link.process.wait())}, timeout=HUNG_SECONDS)
         link.process.kill(str(error))
         warming = error.phase not in LOADING
+        self._count_start("warm_up_failed" if warming else "load_failed")
         deadline = ("warm_up" if warming else "load") if error.hung else None
         # Whatever the warm-up was at: its phases are not those of anybody's job.
         phase = "warming" if warming else error.phase
         await self._examine(End(phase=phase, deadline=deadline, failure=error.failure))  # type: ignore[arg-type]
+
+    def _count_start(self, result: str) -> None:
+        metrics.engine_starts.labels(engine=self.status.id, result=result).inc()
 
     def _on_phase(self, phase: str) -> None:
         state = EngineState.LOADING if phase in LOADING else EngineState.WARMING

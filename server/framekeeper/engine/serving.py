@@ -138,6 +138,7 @@ class Serving:
             deadlines=self._course.launch.profile.deadlines,
             settings=self._settings,
             examine=self._examine,
+            profile=self._status.profile.name,
         )
         self._attempts.add(attempt)
         following = asyncio.create_task(attempt.follow(), name=f"attempt {video.id}/{video.attempt}")

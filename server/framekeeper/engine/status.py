@@ -43,6 +43,18 @@ class EngineStatus:
         """This run of the supervisor; jobs are claimed in its name."""
         return self._run_id
 
+    def begin(self) -> None:
+        """Show the engine in the metrics, with every series it can have."""
+        metrics.engine_info.labels(
+            engine=self.id,
+            model=self.profile.serves,
+            profile=self.profile.name,
+            runtime=self.profile.runtime,
+        ).set(1)
+        metrics.engine_restarts.labels(engine=self.id)
+        for result in metrics.START_RESULTS:
+            metrics.engine_starts.labels(engine=self.id, result=result)
+
     def enter(self, state: EngineState, *, phase: str | None = None, detail: str | None = None) -> None:
         """Go into a state; the clock of the state starts anew when state or phase differ."""
         if (state, phase) != (self.state, self.phase):

@@ -18,14 +18,16 @@ from uuid import uuid4
 import procrastinate
 import structlog
 
+from framekeeper import metrics
 from framekeeper.checkpoint import layout
 from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
-from framekeeper.engine import host, leftovers
+from framekeeper.engine import gauges, host, leftovers
 from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
 from framekeeper.engine.group import DeviceGroup
 from framekeeper.engine.port import listening
 from framekeeper.engine.serving import Serving
+from framekeeper.engine.tidy import keep_tidy
 from framekeeper.errors import DatabaseUnavailable, EngineFailed
 from framekeeper.jobs import reconcile
 from framekeeper.jobs.submit import TASK
@@ -217,7 +219,12 @@ async def _work(settings: Settings, database: Database, groups: Sequence[DeviceG
     await _open(settings, database)
     for group in groups:
         await group.status.register()
-    upkeep = [asyncio.create_task(_reconcile(settings, database, groups), name="reconcile")]
+    upkeep = [
+        asyncio.create_task(_reconcile(settings, database, groups), name="reconcile"),
+        asyncio.create_task(keep_tidy(settings, database), name="tidy"),
+        asyncio.create_task(gauges.keep_census(settings, database, groups), name="census"),
+        asyncio.create_task(gauges.keep_memory(settings, groups), name="memory"),
+    ]
     upkeep += [
         asyncio.create_task(group.status.publish_changes(settings.stale_seconds / 6)) for group in groups
     ]
@@ -293,11 +300,19 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                 max_attempts=settings.max_attempts,
             )
             for video in lost:
-                log.warning("lost job settled", video=video.id, state=video.state.value)
+                log.warning(
+                    "lost job settled",
+                    video_id=video.id,
+                    request_id=video.request_id,
+                    state=video.state.value,
+                )
+                if video.state.final:
+                    metrics.count_finished(video.state.value, video.error_code)
                 # What its engine had written so far is nobody's any more.
                 await asyncio.to_thread(store.remove_attempt, video.id, video.attempt)
             for video in await reconcile.fail_unadmitted(database, stale_seconds=settings.stale_seconds):
-                log.warning("queued job failed, no engine admits it", video=video.id)
+                log.warning("queued job failed, no engine admits it", video_id=video.id)
+                metrics.count_finished(video.state.value, video.error_code)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)
         except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from framekeeper import __version__
 from framekeeper.database.pool import Database
 from framekeeper.gateway import errors
+from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.observe import Observe
 from framekeeper.gateway.routes import engines, health, incidents, metrics, models, videos
 from framekeeper.gateway.schemas import ErrorAnswer
@@ -29,6 +30,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         database = Database(settings.database_url, wait_seconds=4, name="framekeeper-gateway")
         app.state.database = database
         await database.open()
+        begin_metrics()
         try:
             yield
         finally:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from framekeeper.database.pool import UNAVAILABLE
 from framekeeper.errors import DatabaseUnavailable, FramekeeperError, InvalidRequest
+from framekeeper.gateway import metrics
 from framekeeper.jobs.fields import SHOWN, shown
 
 log = structlog.get_logger(__name__)
@@ -101,10 +102,11 @@ def _headers(error: FramekeeperError) -> dict[str, str]:
     return headers
 
 
-async def _on_error(_request: Request, error: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
     known = translated(error)
     if known is None:
         raise error
+    _count(request, known)
     if known.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("refused", code=known.code, reason=known.message, cause=str(error.__cause__ or error))
     return answer(known)
@@ -124,10 +126,16 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     )  # fmt: skip
 
 
-async def _on_validation_error(_request: Request, error: Exception) -> Response:
+async def _on_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults = [
         (str(fault["loc"][-1]), f"{fault['loc'][-1]}={shown(fault.get('input'))}: {fault['msg']}.")
         for fault in error.errors()
     ]
-    return answer(InvalidRequest(" ".join(message for _, message in faults), param=faults[0][0]))
+    invalid = InvalidRequest(" ".join(message for _, message in faults), param=faults[0][0])
+    _count(request, invalid)
+    return answer(invalid)
+
+
+def _count(request: Request, error: FramekeeperError) -> None:
+    metrics.refused(getattr(request.scope.get("route"), "path", ""), request.method, error.code)

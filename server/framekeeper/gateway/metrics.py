@@ -7,10 +7,13 @@ registered.
 from __future__ import annotations
 
 import os
+import platform
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as generate
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from framekeeper import __version__, errors
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -22,7 +25,42 @@ SECONDS = Histogram(
     ("route", "method"),
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
+#: Gauges name how those of several processes are put together; `live` leaves out processes that ended.
+IN_FLIGHT = Gauge(
+    "framekeeper_http_requests_in_flight",
+    "HTTP requests that are being answered.",
+    multiprocess_mode="livesum",
+)
+LISTENERS = Gauge(
+    "framekeeper_event_listeners", "Clients that follow a stream of events.", multiprocess_mode="livesum"
+)
+BUILD = Gauge(
+    "framekeeper_build_info",
+    "1, with the version of the program that is scraped.",
+    ("program", "version", "python"),
+    multiprocess_mode="livemax",
+)
 ACCEPTED = Counter("framekeeper_videos_accepted", "Videos accepted.", ("model",))
+REFUSED = Counter(
+    "framekeeper_admission_refused",
+    "Requests for a video that were not accepted, by the error's code.",
+    ("reason",),
+)
+OTHER = "other"
+CODES = frozenset(
+    each.code
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, errors.FramekeeperError)
+)
+#: Where videos are asked for.
+ADMISSION = frozenset({"/v1/videos", "/v1/videos/sync", "/v1/videos/batches", "/v1/batches"})
+
+
+def begin() -> None:
+    """Show the series that there always are. To be called in each serving process."""
+    BUILD.labels("gateway", __version__, platform.python_version()).set(1)
+    for code in CODES:
+        REFUSED.labels(code)
 
 
 def observe(route: str, method: str, status: int, seconds: float) -> None:
@@ -30,6 +68,12 @@ def observe(route: str, method: str, status: int, seconds: float) -> None:
     method = method if method in METHODS else "other"
     REQUESTS.labels(route, method, str(status)).inc()
     SECONDS.labels(route, method).observe(seconds)
+
+
+def refused(route: str, method: str, code: str) -> None:
+    """Count an error's answer, where it was to a request for a video."""
+    if method == "POST" and route in ADMISSION:
+        REFUSED.labels(code if code in CODES else OTHER).inc()
 
 
 def exposition() -> bytes:

@@ -61,6 +61,7 @@ class Observe:
                 deadline.reschedule(None)
             await send_with_id(message)
 
+        metrics.IN_FLIGHT.inc()
         try:
             async with asyncio.timeout(self.answer_seconds) as deadline:
                 await self.app(scope, receive, send_in_time)
@@ -77,6 +78,7 @@ class Observe:
             log.exception("request failed")
             await answer(failure)(scope, receive, send_with_id)
         finally:
+            metrics.IN_FLIGHT.dec()
             seconds = time.perf_counter() - begin
             route = getattr(scope.get("route"), "path", "unmatched")
             metrics.observe(route, scope["method"], status, seconds)
