@@ -30,7 +30,7 @@ from framekeeper.engine.serving import Serving
 from framekeeper.engine.tidy import keep_tidy
 from framekeeper.errors import DatabaseUnavailable, EngineFailed
 from framekeeper.jobs import reconcile
-from framekeeper.jobs.submit import TASK
+from framekeeper.jobs.wake import TASK
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.faults import ProfileError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import VideoAlreadyFinished, VideoNotFound
 from framekeeper.jobs.lookup import VISIBLE
+from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.video import COLUMNS, Video, VideoState
 
 
@@ -44,6 +45,8 @@ async def delete(database: Database, video_id: str, *, sees: str | None = None) 
                     video.queue_job_id, delete_job=True, connection=connection
                 )
             await connection.execute("DELETE FROM videos WHERE id = %(id)s", {"id": video_id})
+            if video.state is VideoState.QUEUED:
+                await fill_places(database, connection, video.owner, video.queue)
         return video
 
 
@@ -76,4 +79,6 @@ async def _stop(database: Database, connection: Connection, video: Video) -> Vid
     )
     row = await cursor.fetchone()
     assert row is not None
+    if video.state is VideoState.QUEUED:
+        await fill_places(database, connection, video.owner, video.queue)
     return Video.from_row(row)

@@ -13,8 +13,9 @@ from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed
 from framekeeper.jobs import settle
 from framekeeper.jobs.engines import Engine, EngineState, all_engines
-from framekeeper.jobs.submit import TASK, wake
+from framekeeper.jobs.places import fill_all
 from framekeeper.jobs.video import COLUMNS, Priority, Video, VideoRequest
+from framekeeper.jobs.wake import TASK, wake
 
 INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
 
@@ -120,7 +121,7 @@ def _may_make(engine: Engine, request: VideoRequest) -> bool:
 
 
 async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> int:
-    """Give every queued job that has no wake-up in the queue a new one; return how many there were.
+    """Give every queued job that lost its wake-up, or its turn, a new one; return how many there were.
 
     This repairs what no single transaction can lose, but a restored backup or a cleared queue can. Wake-ups
     that a dead supervisor holds are removed on the way.
@@ -133,7 +134,7 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
     async with database.transaction() as connection:
         cursor = await connection.execute(
             """
-            SELECT id, queue, priority FROM videos v WHERE state = 'queued'
+            SELECT id, queue, priority FROM videos v WHERE state = 'queued' AND queue_job_id IS NOT NULL
                 AND created_at < clock_timestamp() - make_interval(secs => %(quiet)s)
                 AND NOT EXISTS (SELECT 1 FROM procrastinate_jobs j
                     WHERE j.id = v.queue_job_id AND j.status IN ('todo', 'doing'))
@@ -144,4 +145,4 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
         rows = await cursor.fetchall()
         for row in rows:
             await wake(database, connection, row["id"], row["queue"], priority=Priority(row["priority"]))
-        return len(rows)
+    return len(rows) + await fill_all(database)

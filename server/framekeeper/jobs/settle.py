@@ -12,8 +12,9 @@ from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import FramekeeperError
-from framekeeper.jobs.submit import wake
+from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.video import COLUMNS, Video
+from framekeeper.jobs.wake import wake
 
 #: So many engines that died during one job make it the job's fault.
 QUARANTINE_AFTER = 2
@@ -22,17 +23,26 @@ HELD = "id = %(id)s AND attempt = %(attempt)s AND state = 'in_progress'"
 
 
 async def claim(database: Database, video_id: str, *, engine_id: str, run_id: str) -> Video | None:
-    """Begin the next attempt of a queued job, or None when it is not queued (any more)."""
-    row = await database.fetch_one(
-        f"""
-        UPDATE videos SET state = 'in_progress', attempt = attempt + 1, tries = tries + 1,
-            engine_id = %(engine)s, run_id = %(run)s,
-            started_at = clock_timestamp(), phase = NULL, step = 0
-        WHERE id = %(id)s AND state = 'queued' RETURNING {COLUMNS}
-        """,
-        {"id": video_id, "engine": engine_id, "run": run_id},
-    )
-    return Video.from_row(row) if row else None
+    """Begin the next attempt of a queued job, or None when it is not queued (any more).
+
+    The place in the queue that it leaves goes to its owner's next job.
+    """
+    async with database.transaction() as connection:
+        cursor = await connection.execute(
+            f"""
+            UPDATE videos SET state = 'in_progress', attempt = attempt + 1, tries = tries + 1,
+                engine_id = %(engine)s, run_id = %(run)s,
+                started_at = clock_timestamp(), phase = NULL, step = 0
+            WHERE id = %(id)s AND state = 'queued' RETURNING {COLUMNS}
+            """,
+            {"id": video_id, "engine": engine_id, "run": run_id},
+        )
+        row = await cursor.fetchone()
+        if row is None:
+            return None
+        video = Video.from_row(row)
+        await fill_places(database, connection, video.owner, video.queue)
+        return video
 
 
 async def report(database: Database, video: Video, *, phase: str, step: int, steps: int) -> Video | None:
@@ -98,7 +108,9 @@ async def fail_queued(database: Database, video: Video, error: FramekeeperError)
             await database.queue.job_manager.cancel_job_by_id_async(
                 video.queue_job_id, delete_job=True, connection=connection
             )
-        return await _fail(connection, Video.from_row(row), error)
+        failed = await _fail(connection, Video.from_row(row), error)
+        await fill_places(database, connection, failed.owner, failed.queue)
+        return failed
 
 
 async def cancelled(database: Database, video: Video) -> Video | None:

@@ -1,4 +1,4 @@
-"""Accepting a job: its row and its wake-up in the queue, in one transaction."""
+"""Accepting a job: its row and, where its owner has a place in the queue, its wake-up; in one transaction."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Connection, Database
+from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.shape import queue_name
 from framekeeper.jobs.video import COLUMNS, NEW_ID, Priority, Video, VideoRequest
-
-#: The queue's task. The row is the truth, the queued task only wakes a supervisor that may take it.
-TASK = "framekeeper.generate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ async def submit(database: Database, model: str, request: VideoRequest, terms: T
 async def enter(
     database: Database, connection: Connection, model: str, request: VideoRequest, terms: Terms
 ) -> Video:
-    """As `submit`, in the caller's transaction."""
+    """As `submit`, in the caller's transaction. The job may have to wait in its row, see places.py."""
     queue = queue_name(model, request.width, request.height, request.num_frames)
     values = {
         "model": model,
@@ -53,33 +51,12 @@ async def enter(
         f"""
         INSERT INTO videos (id, created_at, {", ".join(values)})
         SELECT {NEW_ID}, moment, {", ".join(f"%({name})s" for name in values)}
-        FROM (SELECT clock_timestamp() AS moment) now RETURNING id
+        FROM (SELECT clock_timestamp() AS moment) now RETURNING {COLUMNS}
         """,
         values,
     )
     row = await cursor.fetchone()
     assert row is not None
-    return await wake(database, connection, row["id"], queue, priority=terms.priority)
-
-
-async def wake(
-    database: Database,
-    connection: Connection,
-    video_id: str,
-    queue: str,
-    *,
-    priority: Priority = Priority.NORMAL,
-    delay_seconds: float = 0,
-) -> Video:
-    """Put a wake-up for a queued video into the queue, in the caller's transaction; return the row."""
-    schedule = {"schedule_in": {"seconds": round(delay_seconds)}} if delay_seconds >= 1 else {}
-    job_id = await database.queue.configure_task(
-        name=TASK, queue=queue, priority=int(priority), connection=connection, **schedule
-    ).defer_async(video_id=video_id)
-    cursor = await connection.execute(
-        f"UPDATE videos SET queue_job_id = %(job)s WHERE id = %(id)s RETURNING {COLUMNS}",
-        {"job": job_id, "id": video_id},
-    )
-    row = await cursor.fetchone()
-    assert row is not None
-    return Video.from_row(row)
+    video = Video.from_row(row)
+    woken = await fill_places(database, connection, terms.owner, queue)
+    return next((each for each in woken if each.id == video.id), video)
