@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import platform
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from framekeeper import __version__, errors
 from framekeeper.diagnosis.signature import signatures
@@ -17,6 +24,7 @@ from framekeeper.metrics.snapshot import Family, Snapshot
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 registry = CollectorRegistry()
+ProcessCollector(registry=registry)
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 OTHER = "other"
