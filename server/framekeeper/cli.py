@@ -149,7 +149,9 @@ def _follow_parent() -> None:
 def main() -> None:
     """Entry point: faults of the configuration are lines on standard error, never a traceback."""
     from framekeeper.diagnosis.commands import engines_app, incidents
+    from framekeeper.doctor.commands import doctor
     from framekeeper.doctor.weights.commands import app as weights_app
+    from framekeeper.keys.commands import keys_app
     from framekeeper.launcher.preflight import CannotRun
     from framekeeper.profiles.commands import app as profile_app
 
@@ -157,7 +159,9 @@ def main() -> None:
     app.add_typer(profile_app, name="profile")
     app.add_typer(engines_app, name="engines")
     app.add_typer(weights_app, name="weights")
+    app.add_typer(keys_app, name="keys")
     app.command()(incidents)
+    app.command()(doctor)
     try:
         app()
     except (SettingsError, CannotRun) as error:

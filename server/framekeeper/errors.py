@@ -37,6 +37,69 @@ class InvalidRequest(FramekeeperError):
     advice = "Change the named field as the message says."
 
 
+class MissingKey(FramekeeperError):
+    """This service takes requests with an API key only, and there was none."""
+
+    status = 401
+    code = "missing_key"
+    type = "invalid_request_error"
+    advice = "Send the header `Authorization: Bearer fk_…`; `framekeeper keys create NAME` makes a key."
+
+
+class InvalidKey(FramekeeperError):
+    """The API key is not known here, or it was revoked."""
+
+    status = 401
+    code = "invalid_key"
+    type = "invalid_request_error"
+    advice = "Use a key that `framekeeper keys create` printed; `framekeeper keys list` shows which are valid."
+
+
+class ScopeMissing(FramekeeperError):
+    """The API key is not good for this."""
+
+    status = 403
+    code = "scope_missing"
+    type = "invalid_request_error"
+    advice = "Use a key with the scope that the message names: `framekeeper keys create NAME --scope …`."
+
+
+class CrossOrigin(FramekeeperError):
+    """A web page of another origin sent this request; only pages of this service may change anything."""
+
+    status = 403
+    code = "cross_origin"
+    type = "invalid_request_error"
+    advice = "Call the service from a program, or from the page that it serves itself."
+
+
+class QueueFull(FramekeeperError):
+    """So many jobs wait for this model that no more are accepted at present."""
+
+    status = 429
+    code = "queue_full"
+    type = "invalid_request_error"
+    advice = "Repeat the request after Retry-After seconds; it is estimated from measured seconds."
+
+
+class RateLimited(FramekeeperError):
+    """This API key submits faster than it may."""
+
+    status = 429
+    code = "rate_limited"
+    type = "invalid_request_error"
+    advice = "Repeat the request after Retry-After seconds."
+
+
+class TooManyJobs(FramekeeperError):
+    """This API key has as many unfinished jobs as it may."""
+
+    status = 429
+    code = "too_many_jobs"
+    type = "invalid_request_error"
+    advice = "Wait until a job ends, or cancel one that is not needed."
+
+
 class VideoNotFound(FramekeeperError):
     """There is no video with this id."""
 
@@ -83,7 +146,7 @@ class ContentLost(FramekeeperError):
 
 
 class VideoExpired(FramekeeperError):
-    """The video was completed, but its time is over or its owner's space was full, so its files were removed."""
+    """The video was completed, but its time or its owner's space was over, so its files were removed."""
 
     status = 410
     code = "video_expired"

@@ -30,6 +30,17 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
+    operation_host: str = Field("127.0.0.1", description="Address of `operation_port`.")
+    operation_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="Port for the gateway's metrics and readiness alone, which `port` then answers no more; "
+        "0: all on `port`.",
+    )
+    auth: Literal["off", "on"] = Field(
+        "off", description="`on`: every request to /v1 needs an API key (`framekeeper keys create`)."
+    )
     gateway_processes: int = Field(2, ge=1, le=64, description="Gateway worker processes.")
     supervisor_host: str = Field("127.0.0.1", description="Address of the supervisor's own port.")
     supervisor_port: int = Field(
@@ -82,6 +93,14 @@ class Settings(BaseSettings):
     )
     record_days: float = Field(
         90.0, ge=0, description="Jobs without files are forgotten, prompts included, after so long; 0: never."
+    )
+    queue_jobs: int = Field(1000, ge=1, description="Most jobs that wait for a model (429 beyond).")
+    queue_seconds: float = Field(
+        86400.0, ge=0, description="Most estimated seconds of work that wait for a model (429 beyond); 0: any."
+    )
+    key_jobs: int = Field(100, ge=0, description="Most unfinished jobs of an API key (429 beyond); 0: any.")
+    key_jobs_per_minute: float = Field(
+        60.0, ge=0, description="Most jobs an API key submits in a minute (429 beyond); 0: any."
     )
     log_format: Literal["auto", "human", "json"] = Field(
         "auto", description="`auto` is human in a terminal and JSON otherwise."

@@ -31,7 +31,7 @@ def incidents(
     as_json: Annotated[bool, typer.Option("--json", help="Whole records as JSON.")] = False,
 ) -> None:
     """List unplanned ends of engines: when, why, what was done."""
-    rows, _ = _with_database(lambda database: incident_rows.page(database, limit=limit, engine_id=engine))
+    rows, _ = with_database(lambda database: incident_rows.page(database, limit=limit, engine_id=engine))
     if as_json:
         typer.echo(json.dumps([row.record | {"id": row.id} for row in rows], indent=2, default=str))
         return
@@ -49,7 +49,7 @@ def incidents(
 @engines_app.command("list")
 def list_engines() -> None:
     """List engines with their state."""
-    found = _with_database(engine_rows.all_engines)
+    found = with_database(engine_rows.all_engines)
     table = Table(box=None, pad_edge=False)
     for column in ("engine", "state", "profile", "restarts", "heard of", "detail"):
         table.add_column(column, overflow="fold")
@@ -68,7 +68,7 @@ def list_engines() -> None:
 @engines_app.command("reset")
 def reset(engine: Annotated[str, typer.Argument(help="Engine, HOST/GROUP.")]) -> None:
     """Put an engine back on its profile: off its fallback and limits, and started again if it had stopped."""
-    if not _with_database(lambda database: incident_rows.reset_rung(database, engine)):
+    if not with_database(lambda database: incident_rows.reset_rung(database, engine)):
         typer.echo(f"{engine} is on its profile already; nothing to do")
         return
     typer.echo(f"{engine} goes back to its profile within seconds, between two jobs")
@@ -102,7 +102,8 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=1000)
 
 
-def _with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
+def with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
+    """Run `work` on the database of this machine's service. Raises SettingsError, typer.Exit with a line."""
     settings = load()
     # `framekeeper run` brings its own database, whose address nobody has to know.
     directory = (settings.var / "postgres").absolute()

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from framekeeper import __version__
 from framekeeper.database.pool import Database
 from framekeeper.gateway import errors
+from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.observe import Observe
 from framekeeper.gateway.routes import engines, health, incidents, metrics, models, videos
@@ -44,6 +45,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.settings = settings
+    app.state.known_keys = KnownKeys()
     app.add_middleware(Observe)
     errors.install(app)
     for part in (videos, models, engines, incidents, health, metrics):

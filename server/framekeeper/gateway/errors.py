@@ -97,6 +97,8 @@ def _headers(error: FramekeeperError) -> dict[str, str]:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.status in POINTLESS_TO_REPEAT:
         headers["X-Should-Retry"] = "false"
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, RangeNotSatisfiable):
         headers["Content-Range"] = f"bytes */{error.size}"
     return headers

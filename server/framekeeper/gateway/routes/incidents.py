@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from framekeeper.gateway.auth import AdminOf
 from framekeeper.gateway.state import DatabaseOf
 from framekeeper.jobs import incidents
 from framekeeper.jobs.incidents import IncidentRow
@@ -76,6 +77,7 @@ class IncidentList(BaseModel):
 
 @router.get("")
 async def list_incidents(
+    _caller: AdminOf,
     database: DatabaseOf,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: str | None = None,

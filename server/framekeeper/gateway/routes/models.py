@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from framekeeper.errors import ModelNotFound
+from framekeeper.gateway.auth import ReaderOf
 from framekeeper.gateway.schemas import ModelList, ModelObject
 from framekeeper.gateway.state import DatabaseOf
 from framekeeper.jobs.engines import Engine, all_engines
@@ -14,13 +15,13 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.get("")
-async def list_models(database: DatabaseOf) -> ModelList:
+async def list_models(_caller: ReaderOf, database: DatabaseOf) -> ModelList:
     """All models that have an engine, ready or not."""
     return ModelList(data=_models(await all_engines(database)))
 
 
 @router.get("/{model}")
-async def retrieve(model: str, database: DatabaseOf) -> ModelObject:
+async def retrieve(model: str, _caller: ReaderOf, database: DatabaseOf) -> ModelObject:
     """One model."""
     models = _models(await all_engines(database))
     for candidate in models:

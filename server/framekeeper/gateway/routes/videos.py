@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from framekeeper.errors import InvalidRequest, VideoNotFound
 from framekeeper.gateway import content, metrics
+from framekeeper.gateway.auth import ReaderOf, SubmitterOf
 from framekeeper.gateway.body import read_fields
 from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
@@ -18,7 +19,8 @@ from framekeeper.jobs import cancel, lookup
 from framekeeper.jobs.admission import resolve
 from framekeeper.jobs.engines import all_engines
 from framekeeper.jobs.fields import shown
-from framekeeper.jobs.submit import submit
+from framekeeper.jobs.space import bytes_needed
+from framekeeper.jobs.submit import Terms, submit
 from framekeeper.jobs.video import VideoState
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"])
@@ -47,12 +49,15 @@ VideoId = Annotated[str, Depends(_known_form)]
 
 
 @router.post("", openapi_extra=BODY)
-async def create(request: Request, database: DatabaseOf, settings: SettingsOf) -> VideoObject:
+async def create(
+    request: Request, caller: SubmitterOf, database: DatabaseOf, settings: SettingsOf
+) -> VideoObject:
     """Accept a video. The answer comes at once, with status `queued`."""
     fields = await read_fields(request)
     model, wanted = resolve(fields, await all_engines(database))
-    await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes)
-    video = await submit(database, model, wanted)
+    needed = await bytes_needed(database, wanted)
+    await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes, needed)
+    video = await submit(database, model, wanted, Terms(owner=caller.key_id))
     structlog.contextvars.bind_contextvars(video_id=video.id)
     metrics.ACCEPTED.labels(model).inc()
     return VideoObject.of(video)
@@ -60,6 +65,7 @@ async def create(request: Request, database: DatabaseOf, settings: SettingsOf) -
 
 @router.get("")
 async def list_videos(
+    caller: ReaderOf,
     database: DatabaseOf,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: str | None = None,
@@ -68,7 +74,7 @@ async def list_videos(
     """Videos by the time they were accepted; `after` is the last id of the page before."""
     if after is not None and not VIDEO_ID.fullmatch(after):
         raise InvalidRequest(f"after={shown(after)} is not the id of a video.", param="after")
-    videos, more = await lookup.page(database, limit=limit, after=after, order=order)
+    videos, more = await lookup.page(database, limit=limit, after=after, order=order, sees=caller.sees)
     return VideoList(
         data=[VideoObject.of(video) for video in videos],
         first_id=videos[0].id if videos else None,
@@ -78,9 +84,9 @@ async def list_videos(
 
 
 @router.get("/{video_id}")
-async def retrieve(video_id: VideoId, database: DatabaseOf) -> VideoObject:
+async def retrieve(video_id: VideoId, caller: ReaderOf, database: DatabaseOf) -> VideoObject:
     """How a video is. A failed one is answered with 200, `status: failed` and `error`."""
-    return VideoObject.of(await lookup.find(database, video_id))
+    return VideoObject.of(await lookup.find(database, video_id, sees=caller.sees))
 
 
 @router.head("/{video_id}/content", include_in_schema=False)
@@ -88,26 +94,29 @@ async def retrieve(video_id: VideoId, database: DatabaseOf) -> VideoObject:
 async def get_content(
     request: Request,
     video_id: VideoId,
+    caller: ReaderOf,
     database: DatabaseOf,
     settings: SettingsOf,
     variant: content.Variant = "video",
 ) -> Response:
     """The finished MP4, or its thumbnail; ranges are supported."""
-    video = await lookup.find(database, video_id)
+    video = await lookup.find(database, video_id, sees=caller.sees)
     path = await asyncio.to_thread(content.locate, settings.media_directory, video, variant)
     return content.file_response(request, path, video, variant)
 
 
 @router.delete("/{video_id}")
-async def delete(video_id: VideoId, database: DatabaseOf, settings: SettingsOf) -> VideoDeleted:
+async def delete(
+    video_id: VideoId, caller: SubmitterOf, database: DatabaseOf, settings: SettingsOf
+) -> VideoDeleted:
     """Forget a video and its files; one that is being made is stopped first."""
-    before = await cancel.delete(database, video_id)
+    before = await cancel.delete(database, video_id, sees=caller.sees)
     if before.state is not VideoState.IN_PROGRESS:
         await asyncio.to_thread(content.remove_files, settings.media_directory, video_id)
     return VideoDeleted(id=video_id)
 
 
 @router.post("/{video_id}/cancel")
-async def request_cancel(video_id: VideoId, database: DatabaseOf) -> VideoObject:
+async def request_cancel(video_id: VideoId, caller: SubmitterOf, database: DatabaseOf) -> VideoObject:
     """Stop a video: a queued one at once, one that is being made before its next denoising step."""
-    return VideoObject.of(await cancel.request_cancel(database, video_id))
+    return VideoObject.of(await cancel.request_cancel(database, video_id, sees=caller.sees))

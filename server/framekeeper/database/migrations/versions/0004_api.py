@@ -110,7 +110,16 @@ def upgrade() -> None:
             seconds double precision NOT NULL
         )
     """)
-    op.execute("CREATE INDEX measured_seconds_newest ON measured_seconds (model, profile, at DESC)")
+    op.execute("CREATE INDEX measured_seconds_newest ON measured_seconds (model, at DESC)")
+    # One bucket of tokens a key: a submission takes one, time puts them back.
+    op.execute("""
+        CREATE TABLE api_rates (
+            owner text PRIMARY KEY,
+            tokens double precision NOT NULL,
+            at timestamptz NOT NULL DEFAULT clock_timestamp()
+        )
+    """)
+    op.execute("CREATE INDEX videos_completed ON videos (completed_at) WHERE state = 'completed'")
 
 
 def downgrade() -> None:
