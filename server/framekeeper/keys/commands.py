@@ -21,6 +21,7 @@ def create(
     scope: Annotated[
         list[Scope] | None, typer.Option(help="What it is good for; may be repeated. Default: submit, read.")
     ] = None,
+    *,
     jobs: Annotated[int | None, typer.Option(min=0, help="Most unfinished jobs; 0: any.")] = None,
     jobs_per_minute: Annotated[float | None, typer.Option(min=0, help="Most jobs a minute; 0: any.")] = None,
     retention_days: Annotated[float | None, typer.Option(min=0, help="How long videos are kept.")] = None,

@@ -94,6 +94,7 @@ async def retrieve(video_id: VideoId, caller: ReaderOf, database: DatabaseOf) ->
 async def get_content(
     request: Request,
     video_id: VideoId,
+    *,
     caller: ReaderOf,
     database: DatabaseOf,
     settings: SettingsOf,
