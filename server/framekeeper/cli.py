@@ -150,6 +150,7 @@ def main() -> None:
     """Entry point: faults of the configuration are lines on standard error, never a traceback."""
     from framekeeper.diagnosis.commands import engines_app, incidents
     from framekeeper.doctor.commands import doctor
+    from framekeeper.doctor.triage.commands import triage
     from framekeeper.doctor.weights.commands import app as weights_app
     from framekeeper.keys.commands import keys_app
     from framekeeper.launcher.preflight import CannotRun
@@ -162,6 +163,7 @@ def main() -> None:
     app.add_typer(keys_app, name="keys")
     app.command()(incidents)
     app.command()(doctor)
+    app.command()(triage)
     try:
         app()
     except (SettingsError, CannotRun) as error:

@@ -8,10 +8,13 @@ Its `model` is a JSON file, the script:
 `at` is load, warm_up, step, decode or idle (after `seconds` without a job). `what` is raise (an error with
 `text`), hang, die (by `signal`), exit (with `code`), child (leaves a process that holds on), nan, black,
 frozen, few_frames, grow (`bytes` more after every job), ignore_sigterm, flood (megabytes to stderr), refuse
-(a client error with `text`). A fault fires `times` times in all (null: always), counted in a file beside the
-script so that it holds across processes; `job` narrows it to ids that contain this text, a `step` of null is
-any step. With a `probability` it fires only so often where it could; with a `seed` in the script, the n-th
-process throws the same dice in every run.
+(a client error with `text`), card (`how`, see fault_card.py). A fault fires `times` times in all (null:
+always), counted in a file beside the script so that it holds across processes; `job` narrows it to ids that
+contain this text, a `step` of null is any step. `when` narrows it to how the process was started: {"options":
+{"compile": ["regional", "full"]}, "environment": {"NAME": "value", "OTHER": true, "THIRD": null}, "file":
+"$TORCHINDUCTOR_CACHE_DIR/broken"} means one of these values for every option; that value, any value, or none
+for every variable; and a file that is there. With a `probability` it fires only so often where it could; with
+a `seed` in the script, the n-th process throws the same dice in every run.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from framekeeper.engine.backends import fault_card
 from framekeeper.engine.backends.backend import (
     Generation,
     GenerationCancelled,
@@ -53,6 +57,7 @@ class FaultBackend:
     def __init__(self) -> None:
         self._script: dict[str, Any] = {}
         self._path = Path()
+        self._options: dict[str, Any] = {}
         self._cancelled: set[str] = set()
         self._job: str | None = None
         self._last_job = time.monotonic()
@@ -63,6 +68,7 @@ class FaultBackend:
         """Read the script; `options` are accepted as they are."""
         progress.phase("loading")
         self._path = Path(model)
+        self._options = options
         self._script = json.loads(self._path.read_text())
         if "seed" in self._script:
             # Every process needs dice of its own: with the same ones all would end at the same place.
@@ -164,6 +170,7 @@ class FaultBackend:
                 and (fault.get("job") is None or (request is not None and fault["job"] in request.job))
                 # A fault that is not about the warm-up must let the engine get ready first.
                 and (at == "warm_up" or request is None or request.job != "warm-up" or fault.get("warm_up"))
+                and _started_so(fault.get("when", {}), self._options)
                 and self._dice.random() < fault.get("probability", 1)
             )
             if due and self._count(number, fault.get("times", 1)):
@@ -199,6 +206,19 @@ def gradient(frames: int, height: int, width: int) -> np.ndarray[Any, np.dtype[n
     return picture
 
 
+def _started_so(when: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Whether this process was started as a fault's `when` says; see the module."""
+    file = os.path.expandvars(when.get("file", ""))
+    return (
+        all(options.get(key) in values for key, values in when.get("options", {}).items())
+        and all(
+            os.environ.get(name) == value or (value is True and name in os.environ)
+            for name, value in when.get("environment", {}).items()
+        )
+        and (not file or Path(file).exists())
+    )
+
+
 def _carry_out(fault: Fault, grown: list[bytearray]) -> None:
     text = fault.get("text", "fault injected")
     match fault["what"]:
@@ -213,6 +233,8 @@ def _carry_out(fault: Fault, grown: list[bytearray]) -> None:
             print(text, file=sys.stderr, flush=True)  # noqa: T201
             os.kill(os.getpid(), fault.get("signal", signal.SIGKILL))
             time.sleep(5)
+        case "card":
+            fault_card.strike(fault["how"], fault.get("gigabytes", 0))
         case "exit":
             os._exit(fault.get("code", 1))
         case "child":
