@@ -96,7 +96,9 @@ class Settings(BaseSettings):
     )
     queue_jobs: int = Field(1000, ge=1, description="Most jobs that wait for a model (429 beyond).")
     queue_seconds: float = Field(
-        86400.0, ge=0, description="Most estimated seconds of work that wait for a model (429 beyond); 0: any."
+        86400.0,
+        ge=0,
+        description="Longest estimated wait for an engine that is accepted (429 beyond); 0: any.",
     )
     key_jobs: int = Field(100, ge=0, description="Most unfinished jobs of an API key (429 beyond); 0: any.")
     key_jobs_per_minute: float = Field(

@@ -38,6 +38,8 @@ async def test_two_gateways_agree(settings: Settings, database: Database) -> Non
             made = {answer.json()["id"] for answer in answers}
             assert len(made) == 10
             lists = [(await client.get("/v1/videos")).json() for client in (one, other)]
+            for video in lists[0]["data"] + lists[1]["data"]:
+                video.pop("place")  # in each gateway as of its last look
             assert lists[0] == lists[1]
             assert {video["id"] for video in lists[0]["data"]} == made
             video_id = answers[0].json()["id"]

@@ -24,7 +24,7 @@ from framekeeper.errors import (
     RequestRefusedByEngine,
     StorageFailed,
 )
-from framekeeper.jobs import settle
+from framekeeper.jobs import measured, settle
 from framekeeper.jobs.shape import shape_class
 from framekeeper.jobs.video import Video, VideoState
 from framekeeper.media.store import MediaStore
@@ -53,6 +53,7 @@ class Attempt:
         settings: Settings,
         examine: Examine,
         profile: str,
+        rung: int = 0,
     ) -> None:
         self.video = video
         self.released = asyncio.Event()
@@ -75,6 +76,9 @@ class Attempt:
         self._phase_started = self._started = time.monotonic()
         request = video.request
         shape = shape_class(request.width, request.height, request.num_frames)
+        self._rung = rung
+        #: Seconds from the start until the engine was free for the next job.
+        self._taken: float | None = None
         self._labels = {"profile": profile, "shape_class": str(shape)}
 
     def stop(self) -> None:
@@ -167,6 +171,7 @@ class Attempt:
                 self._phase = message.name
                 self._changed.set()
                 if message.name == "encoding":
+                    self._taken = time.monotonic() - self._started
                     self.released.set()
                 return False
             case protocol.Step():
@@ -212,7 +217,20 @@ class Attempt:
         )
         if after is None or after.state is not VideoState.COMPLETED or after.deleted_at is not None:
             await self._discard_files()
+        else:
+            await self._measure(facts["total_seconds"])
         self._count(after)
+
+    async def _measure(self, total: float) -> None:
+        # One measurement more or less: nothing waits for a database that has just gone away.
+        with contextlib.suppress(DatabaseUnavailable):
+            await measured.note(
+                self._database,
+                self.video,
+                profile=self._labels["profile"],
+                rung=self._rung,
+                seconds=total if self._taken is None else self._taken,
+            )
 
     async def _stopped(self) -> None:
         if self._abandoned:

@@ -139,6 +139,7 @@ class Serving:
             settings=self._settings,
             examine=self._examine,
             profile=self._status.profile.name,
+            rung=self._course.rung.rung,
         )
         self._attempts.add(attempt)
         following = asyncio.create_task(attempt.follow(), name=f"attempt {video.id}/{video.attempt}")

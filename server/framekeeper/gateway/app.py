@@ -13,7 +13,8 @@ from framekeeper.gateway import errors
 from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.observe import Observe
-from framekeeper.gateway.routes import engines, health, incidents, metrics, models, videos
+from framekeeper.gateway.outlook import Outlook
+from framekeeper.gateway.routes import engines, health, incidents, metrics, models, queue, videos
 from framekeeper.gateway.schemas import ErrorAnswer
 from framekeeper.settings import Settings, SettingsError, load
 
@@ -45,10 +46,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.settings = settings
-    app.state.known_keys = KnownKeys()
+    app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)
     app.add_middleware(Observe)
     errors.install(app)
-    for part in (videos, models, engines, incidents, health, metrics):
+    for part in (videos, queue, models, engines, incidents, health, metrics):
         app.include_router(part.router, responses={"default": {"model": ErrorAnswer}})
 
     @app.get("/", include_in_schema=False)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from framekeeper.jobs.engines import Engine, EngineState
+from framekeeper.jobs.line import Standing
 from framekeeper.jobs.video import Video, VideoState
 
 
@@ -71,10 +72,14 @@ class VideoObject(BaseModel):
     flow_shift: float | None
     seed: int
     bytes: int | None = Field(description="Size of the finished file.")
+    place: int | None = Field(description="Jobs that start before this one; null once it runs.")
+    estimated_seconds: float | None = Field(
+        description="Until it is done, from measured seconds; null where that is not known, or it is done."
+    )
 
     @classmethod
-    def of(cls, video: Video) -> VideoObject:
-        """From the job's record."""
+    def of(cls, video: Video, standing: Standing | None = None) -> VideoObject:
+        """From the job's record, and where it stands in the line."""
         request = video.request
         return cls(
             id=video.id,
@@ -105,6 +110,10 @@ class VideoObject(BaseModel):
             flow_shift=request.flow_shift,
             seed=request.seed,
             bytes=video.bytes,
+            place=standing.place if standing and video.state is VideoState.QUEUED else None,
+            estimated_seconds=round(standing.seconds, 1)
+            if standing and standing.seconds is not None and not video.state.final
+            else None,
         )
 
 

@@ -9,19 +9,23 @@ from typing import Annotated, Any, Literal
 import structlog
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
 from framekeeper.gateway import content, metrics
 from framekeeper.gateway.auth import ReaderOf, SubmitterOf
 from framekeeper.gateway.body import read_fields
+from framekeeper.gateway.outlook import Outlook, OutlookOf, bound_of, quota_of
 from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.jobs import cancel, lookup
 from framekeeper.jobs.admission import resolve
 from framekeeper.jobs.engines import all_engines
 from framekeeper.jobs.fields import shown
+from framekeeper.jobs.line import Standing
+from framekeeper.jobs.quota import charge
 from framekeeper.jobs.space import bytes_needed
-from framekeeper.jobs.submit import Terms, submit
-from framekeeper.jobs.video import VideoState
+from framekeeper.jobs.submit import Terms, enter
+from framekeeper.jobs.video import Video, VideoState
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"])
 
@@ -50,22 +54,33 @@ VideoId = Annotated[str, Depends(_known_form)]
 
 @router.post("", openapi_extra=BODY)
 async def create(
-    request: Request, caller: SubmitterOf, database: DatabaseOf, settings: SettingsOf
+    request: Request, caller: SubmitterOf, outlook: OutlookOf, database: DatabaseOf, settings: SettingsOf
 ) -> VideoObject:
     """Accept a video. The answer comes at once, with status `queued`."""
     fields = await read_fields(request)
     model, wanted = resolve(fields, await all_engines(database))
     needed = await bytes_needed(database, wanted)
     await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes, needed)
-    video = await submit(database, model, wanted, Terms(owner=caller.key_id))
+    async with (
+        outlook.room(database, model, bound_of(settings)) as room,
+        database.transaction() as connection,
+    ):
+        if caller.key_id is not None:
+            await charge(connection, caller.key_id, quota_of(caller, settings))
+        seconds = room.seconds(wanted)
+        video = await enter(
+            database, connection, model, wanted, Terms(owner=caller.key_id, estimated_seconds=seconds)
+        )
     structlog.contextvars.bind_contextvars(video_id=video.id)
     metrics.ACCEPTED.labels(model).inc()
-    return VideoObject.of(video)
+    return VideoObject.of(video, room.standing(seconds))
 
 
 @router.get("")
 async def list_videos(
+    *,
     caller: ReaderOf,
+    outlook: OutlookOf,
     database: DatabaseOf,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: str | None = None,
@@ -75,8 +90,9 @@ async def list_videos(
     if after is not None and not VIDEO_ID.fullmatch(after):
         raise InvalidRequest(f"after={shown(after)} is not the id of a video.", param="after")
     videos, more = await lookup.page(database, limit=limit, after=after, order=order, sees=caller.sees)
+    standings = await outlook.standings(database, videos)
     return VideoList(
-        data=[VideoObject.of(video) for video in videos],
+        data=[VideoObject.of(video, standings.get(video.id)) for video in videos],
         first_id=videos[0].id if videos else None,
         last_id=videos[-1].id if videos else None,
         has_more=more,
@@ -84,9 +100,16 @@ async def list_videos(
 
 
 @router.get("/{video_id}")
-async def retrieve(video_id: VideoId, caller: ReaderOf, database: DatabaseOf) -> VideoObject:
+async def retrieve(
+    video_id: VideoId, caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf
+) -> VideoObject:
     """How a video is. A failed one is answered with 200, `status: failed` and `error`."""
-    return VideoObject.of(await lookup.find(database, video_id, sees=caller.sees))
+    video = await lookup.find(database, video_id, sees=caller.sees)
+    return VideoObject.of(video, await _standing(outlook, database, video))
+
+
+async def _standing(outlook: Outlook, database: Database, video: Video) -> Standing | None:
+    return (await outlook.standings(database, [video])).get(video.id)
 
 
 @router.head("/{video_id}/content", include_in_schema=False)

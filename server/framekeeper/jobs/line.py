@@ -1,0 +1,203 @@
+"""The line in front of the engines: who is where in it, and when each job will be done. Pure but for `look`.
+
+The queue fetches by priority and age, and an owner's next job enters it when one of its own leaves it (see
+places.py). That is played through here, with the seconds that jobs are estimated to take.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from framekeeper.database.pool import Database
+from framekeeper.jobs.engines import Engine, all_engines
+from framekeeper.jobs.estimate import estimate
+from framekeeper.jobs.measured import Measured, by_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A job that is not finished, as far as the line is concerned."""
+
+    id: str
+    model: str
+    queue: str
+    owner: str | None
+    running: bool
+    priority: int
+    #: Its number in the queue; None while it waits in its row for a place.
+    queue_job_id: int | None
+    #: Seconds since its start, where it runs.
+    elapsed: float | None
+    step: int
+    steps: int
+    width: int
+    height: int
+    num_frames: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """As `estimate` takes it."""
+        return self.width, self.height, self.num_frames
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands: jobs that start before it (None once it runs), and seconds until it is done."""
+
+    place: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLine:
+    """The line of one model. `starts` are the seconds until each waiting job starts, in their order."""
+
+    model: str
+    waiting: int = 0
+    running: int = 0
+    #: Until a job that is accepted now would start; None where that is not known.
+    wait_seconds: float | None = None
+    #: Until all that waits and runs is done.
+    idle_seconds: float | None = None
+    starts: tuple[float | None, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    standings: dict[str, Standing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """All lines, as they were at `at` (by time.monotonic)."""
+
+    at: float
+    models: dict[str, ModelLine]
+
+    def model(self, name: str) -> ModelLine:
+        """That of one model; an empty one where nothing is known of it."""
+        return self.models.get(name) or ModelLine(model=name)
+
+    def standing(self, video_id: str) -> Standing | None:
+        """Where a job stands now; None for one that is finished or was not there yet."""
+        for each in self.models.values():
+            if (found := each.standings.get(video_id)) is not None:
+                if found.seconds is None:
+                    return found
+                return Standing(found.place, max(0.0, found.seconds - (time.monotonic() - self.at)))
+        return None
+
+
+_OPEN = """
+    SELECT id, model, queue, owner, state = 'in_progress' AS running, priority, queue_job_id, step, steps,
+        extract(epoch FROM clock_timestamp() - started_at)::float8 AS elapsed,
+        (request ->> 'width')::int AS width, (request ->> 'height')::int AS height,
+        (request ->> 'num_frames')::int AS num_frames
+    FROM videos WHERE state IN ('queued', 'in_progress') ORDER BY priority DESC, created_at, id
+"""
+
+
+async def look(database: Database, *, stale_seconds: float) -> Line:
+    """The lines of all models that have an engine or a job. Raises DatabaseUnavailable."""
+    at = time.monotonic()
+    jobs: dict[str, list[Open]] = defaultdict(list)
+    for row in await database.fetch_all(_OPEN):
+        jobs[row["model"]].append(Open(**row))
+    engines: dict[str, list[Engine]] = defaultdict(list)
+    for engine in await all_engines(database):
+        engines[engine.model].append(engine)
+    measured = await by_model(database)
+    return Line(
+        at=at,
+        models={
+            model: arrange(
+                model,
+                jobs[model],
+                sum(engine.state.serving and engine.alive(stale_seconds) for engine in engines[model]),
+                measured.get(model, []),
+            )
+            for model in {*jobs, *engines}
+        },
+    )
+
+
+def arrange(model: str, jobs: Sequence[Open], engines: int, measured: Sequence[Measured]) -> ModelLine:
+    """Play one model's line through. `jobs` by priority and age; `engines` that serve now.
+
+    Without an engine that serves nobody knows when anything will be done, but the order is known.
+    """
+    took: dict[tuple[tuple[int, int, int], int], float | None] = {}
+
+    def seconds(job: Open) -> float | None:
+        key = (job.shape, job.steps)
+        if key not in took:
+            took[key] = estimate(job.shape, job.steps, measured)
+        return took[key]
+
+    standings: dict[str, Standing] = {}
+    free: list[float | None] = []
+    running = [job for job in jobs if job.running]
+    for job in running:
+        left = remaining(job, seconds(job)) if engines else None
+        standings[job.id] = Standing(None, left)
+        free.append(left)
+    free += [0.0] * max(0, engines - len(running))
+    starts: list[float | None] = []
+    known = bool(engines) and None not in free
+    times = [each for each in free if each is not None]
+    heapq.heapify(times)
+    idle = max(times, default=0.0)
+    for place, job in enumerate(_order(job for job in jobs if not job.running)):
+        own = seconds(job)
+        start = times[0] if known else None
+        starts.append(start)
+        known = known and own is not None
+        if start is None or own is None:
+            standings[job.id] = Standing(place, None)
+            continue
+        heapq.heapreplace(times, start + own)
+        idle = max(idle, start + own)
+        standings[job.id] = Standing(place, start + own)
+    return ModelLine(
+        model=model,
+        waiting=len(starts),
+        running=len(running),
+        wait_seconds=times[0] if known else None,
+        idle_seconds=idle if known else None,
+        starts=tuple(starts),
+        measured=tuple(measured),
+        standings=standings,
+    )
+
+
+def remaining(job: Open, seconds: float | None) -> float | None:
+    """Seconds that a running job still takes its engine."""
+    elapsed = job.elapsed or 0.0
+    ahead = 1 - job.step / job.steps if job.steps else 1.0
+    if seconds is None:
+        return elapsed / job.step * (job.steps - job.step) if job.step else None
+    # One that takes longer than it should is told by its steps.
+    return seconds - elapsed if elapsed < seconds else seconds * ahead
+
+
+def _order(waiting: Iterable[Open]) -> Iterable[Open]:
+    """The order in which engines will take the waiting jobs."""
+    queue: list[tuple[int, int, Open]] = []
+    rows: dict[tuple[str | None, str], deque[Open]] = defaultdict(deque)
+    last = 0
+    for job in waiting:
+        if job.queue_job_id is None:
+            rows[job.owner, job.queue].append(job)
+        else:
+            heapq.heappush(queue, (-job.priority, job.queue_job_id, job))
+            last = max(last, job.queue_job_id)
+    while queue:
+        _, _, job = heapq.heappop(queue)
+        yield job
+        if own := rows[job.owner, job.queue]:
+            last += 1
+            heapq.heappush(queue, (-own[0].priority, last, own.popleft()))
+    # Of owners without any place yet.
+    for own in rows.values():
+        yield from own
