@@ -6,8 +6,10 @@ Everything is the product: embedded PostgreSQL, gateway, supervisor, worker. Sec
   with SIGKILL in the middle of a job: memory back, ready again, the job made all the same.
 * `kill`: the last of these alone.
 * `async`, `sync`: layerwise offload with either prefetch: ready, one video, seconds a step, peak memory.
-* `oom`: another process fills the card while the engine warms up; what the supervisor makes of it.
-* `full`: the profile h200 as it is shipped, warm-up at 1280x720x81; one video of that size.
+* `oom`, `oom-expandable`: another process fills the card while the engine warms up, and before decoding.
+* `h200`, `h200-fast`: as shipped, at 1280x720x81: ready, two videos queued together and the gap between them;
+  after the fast one the worker is killed, with a warm compile cache.
+* `card`: an illegal access, a kernel that never ends and a full card, by the fault backend.
 
 Each result is one line of JSON in FILE. Run it with the environment that unpack.py made.
 """
@@ -68,7 +70,7 @@ class Bench:
         self.directory = directory
         self.request: dict[str, Any] = {"size": arguments.size, "num_frames": arguments.frames}
         self.profiles = bench_profiles.write(directory / "profiles", arguments.model, arguments.base)
-        self.model: Path = arguments.model
+        self.base: str = arguments.base
         self.engine_python: Path = arguments.engine_python
         self.idle = used_mib()
         self.url = ""
@@ -300,54 +302,146 @@ def offload(bench: Bench, prefetch: str) -> None:
             make_one(bench, videos, f"offload-{prefetch}", num_inference_steps=3)
 
 
-def oom(bench: Bench) -> None:
-    """Another process takes the rest of the card as soon as the weights are there."""
-    with bench.system("bench-eager") as system:
+@contextlib.contextmanager
+def filled(gigabytes: float) -> Iterator[str]:
+    """Another process holds the card but for so much; gives what it says."""
+    filler = subprocess.Popen(
+        [sys.executable, str(HERE / "filler.py"), str(gigabytes)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert filler.stdout is not None
+        yield filler.stdout.readline().strip()
+    finally:
+        filler.kill()
+        filler.wait()
+
+
+def _incident(bench: Bench, videos: Videos, known: int) -> dict[str, Any]:
+    """Wait for one more than `known`; seconds, and what is left on the card a second later."""
+    began = time.monotonic()
+    wait_for("an incident", lambda: len(bench.incidents(videos)) > known, 120, 0.1)
+    seconds = _since(began)
+    time.sleep(1)
+    return {"incident_seconds": seconds, "used_mib_after": used_mib()}
+
+
+def oom(bench: Bench, profile: str) -> None:
+    """Another process takes the rest of the card while the engine warms up, and before a video is decoded."""
+    with bench.system(profile) as system:
         began = time.monotonic()
         system.start_supervisor()
         url = system.start_gateway()
-        wait_for("warming", lambda: system.engine()["state"] == "warming", 200, 0.02)
-        filler = subprocess.Popen(
-            [sys.executable, str(HERE / "filler.py"), "1.5"], stdout=subprocess.PIPE, text=True
+        with Videos(url) as videos:
+            wait_for("warming", lambda: system.engine()["state"] == "warming", 200, 0.02)
+            with filled(1.5) as words:
+                used = used_mib()
+                seen = _incident(bench, videos, 0)
+            freed = time.monotonic()
+            ready = bench.ready(system, freed)
+            facts = {"filler": words, "used_mib_full": used, **seen, "ready_after_filler": ready}
+            bench.record("oom-step", profile=profile, start_seconds=_since(began), **facts)
+            video = videos.create(bench.fields(num_inference_steps=4))
+            until(videos, video, lambda job: job["step"] >= 3)
+            with filled(1.0) as words:
+                used = used_mib()
+                seen = _incident(bench, videos, 1)
+            freed = time.monotonic()
+            ready = bench.ready(system, freed)
+            follow(videos, video)
+            row = bench.row(video)
+            facts = {"filler": words, "used_mib_full": used, **seen, "ready_after_filler": ready}
+            facts |= {"job": row["state"], "attempt": row["attempt"], "engine": system.engine()}
+            bench.record("oom-decode", profile=profile, **facts, incidents=bench.incidents(videos))
+
+
+def shipped(bench: Bench, name: str, *, killed: bool) -> None:
+    """A shipped profile, unchanged but for checkpoint, shift and warm-up steps: two videos in a row."""
+    profile = f"shipped-{name}"
+    size = {"size": "1280x720"} if bench.base == "h200" else {}
+    with bench.system(profile) as system:
+        began = time.monotonic()
+        system.start_supervisor()
+        url = system.start_gateway()
+        bench.record(
+            "ready", profile=profile, cache="cold", **bench.ready(system, began, 590), facts=bench.facts()
         )
-        try:
-            assert filler.stdout is not None
-            full = filler.stdout.readline().strip()
-            used = used_mib()
-            with Videos(url) as videos:
-                wait_for("an incident", lambda: bench.incidents(videos), 120, 0.1)
-                seen = _since(began)
-                # What the engine itself has given back: the filler holds the rest.
-                time.sleep(1)
-                left = used_mib()
-                incidents = bench.incidents(videos)
-        finally:
-            filler.kill()
-            filler.wait()
         with Videos(url) as videos:
-            ready = bench.ready(system, began)
+            began = time.monotonic()
+            pair = [videos.create(bench.fields(num_inference_steps=steps, **size)) for steps in (6, 2)]
+            seen = follow_all(videos, pair, began)
+            rows = [bench.row(video) for video in pair]
+            entered = [{phase: at for at, number, phase, _ in seen if number == at_row} for at_row in (0, 1)]
+            seconds = rows[0]["facts"]["seconds"]
+            # From the end of decoding to the moment the backend gave the frames away, and from then on.
+            tail = seconds["total"] - sum(value for key, value in seconds.items() if key != "total")
+            gap = entered[1].get("text_encoding", 0) - entered[0].get("encoding", 0)
             bench.record(
-                "oom",
-                filler=full,
-                used_mib_full=used,
-                used_mib_after=left,
-                incident_seconds=seen,
-                incidents=incidents,
-                **ready,
-                engine=system.engine(),
+                "pair",
+                profile=profile,
+                changes=seen,
+                facts=[row["facts"] for row in rows],
+                idle_seconds={"after_decoding": round(tail, 3), "to_next_job": round(gap, 3)},
+                file=look(videos.content(pair[0])),
             )
-            make_one(bench, videos, "after-oom", num_inference_steps=2)
+            if killed:
+                _kill(bench, videos, system, num_inference_steps=3, **size)
+            bench.record("incidents", profile=profile, incidents=bench.incidents(videos))
 
 
-def full(bench: Bench) -> None:
-    """The shipped profile, unchanged but for the checkpoint."""
-    with bench.system("h200", model=bench.model) as system:
-        began = time.monotonic()
-        system.start_supervisor()
-        url = system.start_gateway()
-        bench.record("ready", profile="h200", **bench.ready(system, began, 590), facts=bench.facts())
-        with Videos(url) as videos:
-            make_one(bench, videos, "video-720p", num_inference_steps=2, size="1280x720", flow_shift=3.0)
+def follow_all(videos: Videos, pair: list[str], began: float) -> list[list[Any]]:
+    """Every change of several jobs until all are over: seconds, number of the job, phase or end, step."""
+    seen: list[list[Any]] = []
+    last: dict[int, list[Any]] = {}
+
+    def poll() -> bool:
+        over = True
+        for number, video in enumerate(pair):
+            job = videos.get(video)
+            now = [job["phase"] or job["status"], job["step"]]
+            if last.get(number) != now:
+                last[number] = now
+                seen.append([_since(began), number, *now])
+            over = over and job["status"] not in ("queued", "in_progress")
+        return over
+
+    wait_for("the videos", poll, 560, 0.01)
+    return seen
+
+
+def card(bench: Bench) -> None:
+    """What only a card can do wrong, by the fault backend: it holds 8 GB, then breaks; ready again?"""
+    for how in ("illegal_access", "hung_kernel", "out_of_memory"):
+        script = bench.directory / f"{how}.json"
+        hold = {"at": "load", "what": "card", "how": "hold", "gigabytes": 8, "times": None}
+        fault = {"at": "step", "step": 3, "what": "card", "how": how}
+        script.write_text(json.dumps({"step_seconds": 0.2, "faults": [hold, fault]}))
+        bench_profiles.write_fault(bench.profiles, how, script)
+        with bench.system(how) as system:
+            system.start_supervisor()
+            url = system.start_gateway()
+            bench.ready(system, time.monotonic(), 90)
+            with Videos(url) as videos:
+                video = videos.create({"prompt": PROMPT, "size": "64x64", "num_frames": 9})
+                until(videos, video, lambda job: job["step"] >= 2)
+                before = used_mib() - bench.idle
+                struck = time.monotonic()
+                wait_for("the end is noticed", lambda: bench.incidents(videos), 60, 0.02)
+                noticed = _since(struck)
+                back = bench.memory_back()
+                ready = bench.ready(system, struck, 90)
+                follow(videos, video, 90)
+                row = bench.row(video)
+                bench.record(
+                    "card-fault",
+                    how=how,
+                    used_mib_before=before,
+                    noticed_seconds=noticed,
+                    **back,
+                    **ready,
+                    job=row["state"],
+                    attempt=row["attempt"],
+                    incidents=bench.incidents(videos),
+                )
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -355,8 +449,11 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "kill": kill,
     "async": lambda bench: offload(bench, "async"),
     "sync": lambda bench: offload(bench, "sync"),
-    "oom": oom,
-    "full": full,
+    "oom": lambda bench: oom(bench, "bench-eager"),
+    "oom-expandable": lambda bench: oom(bench, "bench-expandable"),
+    "h200": lambda bench: shipped(bench, "h200", killed=False),
+    "h200-fast": lambda bench: shipped(bench, "h200-fast", killed=True),
+    "card": card,
 }
 
 

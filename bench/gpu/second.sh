@@ -1,12 +1,15 @@
 #!/bin/bash
-# Second load, on the same machine: the sections of run.py that are named.
+# Second load, on the same machine: the sections of run.py that are named, in a session of their own, so that they go
+# on when this call ends; `wait.sh` waits for them. Engines alone after them: names that begin with engine-.
 set -u
-out=${OUT:-build/gpu/out}; mkdir -p "$out"; export PYTHONUNBUFFERED=1
-if [ -d build/gpu/carry/2 ]; then python3 bench/gpu/unpack.py build/gpu/carry/2 || exit 1; fi
-/opt/framekeeper/bin/python bench/gpu/run.py --model /opt/model --out "$out/gpu.jsonl" "$@" 2>&1 | tee "$out/run.log" | cut -c1-900
-for log in /tmp/fk-gpu-*/*/var/log/engine-0.log*; do
-  echo "##### $log"; cat "$log"
-done | xz > "$out/engine-logs.xz"
-for log in /tmp/fk-gpu-*/*/*.log; do
-  echo "##### $log"; cat "$log"
-done | xz > "$out/logs.xz"
+python3 bench/gpu/unpack.py "$1" || exit 1
+shift
+rm -f /opt/out/finished
+setsid nohup bash -c '
+  export PYTHONUNBUFFERED=1
+  sections=(); engines=()
+  for name in "$@"; do case $name in engine-*) engines+=("$name");; *) sections+=("$name");; esac; done
+  /opt/framekeeper/bin/python bench/gpu/run.py --model /opt/model --out /opt/out/gpu.jsonl "${sections[@]}"
+  for name in "${engines[@]}"; do bash bench/gpu/engines.sh "$name"; done
+  touch /opt/out/finished
+' queue "$@" > /opt/out/run.log 2>&1 < /dev/null &

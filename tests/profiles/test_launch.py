@@ -146,7 +146,7 @@ def test_sockets_fit_below_the_temporary_directory() -> None:
 
 def test_options_have_exactly_the_keys_of_the_contract() -> None:
     keys = """device devices executor dtype attention compile offload offload_pin_memory offload_prefetch
-    quantization parallel cache vae boundary_ratio flow_shift"""
+    quantization attention_quantization parallel cache vae boundary_ratio flow_shift"""
     assert set(resolve(profile(), host()).options) == set(keys.split())
 
 

@@ -76,6 +76,20 @@ CASES = [
         facts=host(),
     ),
     Case(
+        "attention-fp8-kernel",
+        "attention_quantization",
+        {"attention_quantization": "fp8", "attention": "torch_sdpa"},
+        {"attention_quantization": "fp8"},
+    ),
+    Case(
+        "attention-fp8-kernel",
+        "attention_quantization",
+        {"attention_quantization": "fp8"},
+        {"attention_quantization": "fp8"},
+        facts=host(cards=(card(capability="8.9"),)),
+        calm=host(),
+    ),
+    Case(
         "shape-over-memory", "admits.size", {}, {"offload": "layerwise"}, host(cards=(card(memory=24 * GIB),))
     ),
     Case(

@@ -217,7 +217,7 @@ class Worker:
         self, request: protocol.Generate, generation: Generation, *, decode: bool
     ) -> Published:
         def work() -> Published:
-            inspection = inspect(generation.frames)
+            inspection = inspect(generation.frames, finite=generation.finite)
             if inspection.fault:
                 raise FramesRejected(inspection.fault)
             if inspection.frames != request.num_frames:

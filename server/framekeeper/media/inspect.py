@@ -46,15 +46,15 @@ class Inspection:
         return asdict(self)
 
 
-def inspect(frames: np.ndarray[Any, np.dtype[Any]]) -> Inspection:
+def inspect(frames: np.ndarray[Any, np.dtype[Any]], *, finite: bool = True) -> Inspection:
     """Look at frames of shape (frames, height, width, 3), as float 0..1 or uint8 0..255.
 
+    `finite` is what is known of the values that they were made from.
     Works frame by frame, so that it needs little memory beside the video.
     """
     scale = 1 / 255 if frames.dtype == np.uint8 else 1.0
     total = squares = motion = 0.0
     brightest = -np.inf
-    finite = True
     before: np.ndarray[Any, Any] | None = None
     for frame in frames:
         values = frame.astype(np.float32) * np.float32(scale)

@@ -32,8 +32,9 @@ class Launch:
     """All a supervisor needs to start one worker.
 
     `environment` is complete. `options` are the backend's: device, devices, executor, dtype, attention,
-    compile, offload, offload_pin_memory, offload_prefetch, quantization (None where off), parallel, cache
-    (a word, `none` where off), vae, boundary_ratio, flow_shift. `devices` are what to lock: UUIDs of cards,
+    compile, offload, offload_pin_memory, offload_prefetch, quantization (None where off),
+    attention_quantization and cache (words, `none` where off), parallel, vae, boundary_ratio, flow_shift.
+    `devices` are what to lock: UUIDs of cards,
     or `cpu-N`. `directories` must exist, private to the user, before the start. `profile` is the profile on
     this rung: what is admitted and every deadline come from it. `warnings` are what rules found and did not
     refuse, a line each.
@@ -129,6 +130,7 @@ def _options(profile: Profile) -> dict[str, Any]:
         "offload_prefetch": profile.offload_prefetch,
         "quantization": None if profile.quantization == "none" else profile.quantization,
         "parallel": profile.parallel.model_dump(),
+        "attention_quantization": profile.attention_quantization,
         "cache": profile.cache,
         "vae": profile.vae.model_dump(),
         "boundary_ratio": profile.defaults.boundary_ratio,

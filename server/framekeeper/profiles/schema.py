@@ -90,6 +90,10 @@ class Vae(Section):
 
     tiling: bool = Field(True, description="Decode in tiles; without it 720p needs far more memory.")
     slicing: bool = Field(False, description="Decode one video of a batch at a time.")
+    fast_path: Literal["off", "lossless", "channels_last"] = Field(
+        "lossless",
+        description="vllm-omni's rewritten Wan decoder on CUDA; channels_last also changes the layout.",
+    )
 
 
 class Allocator(Section):
@@ -241,6 +245,9 @@ class Profile(Section):
         "off", description="torch.compile: not, by block, or whole."
     )
     quantization: Literal["none", "fp8", "int8"] = Field("none", description="Of the linear layers' weights.")
+    attention_quantization: Literal["none", "fp8"] = Field(
+        "none", description="Of queries, keys and values of the self-attention, in FlashAttention 3."
+    )
     cache: Literal["none", "teacache", "cache_dit"] = Field(
         "none", description="Reuse of results between steps."
     )

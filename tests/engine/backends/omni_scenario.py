@@ -87,12 +87,12 @@ def generate(backend: Any, action: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         seen |= {"outcome": "failed", "message": repr(error)}
     else:
-        frames = made.frames
+        frames = made.frames.astype(np.float32) / 255
         seen |= {
             "outcome": "done",
             "shape": list(frames.shape),
-            "dtype": str(frames.dtype),
-            "finite": bool(np.isfinite(frames).all()),
+            "dtype": str(made.frames.dtype),
+            "finite": made.finite,
             "deviation": float(frames.std()),
             "inside": float(((frames > 0.01) & (frames < 0.99)).mean()),
             "moves": float(np.abs(np.diff(frames, axis=0)).mean()),

@@ -37,6 +37,17 @@ def test_defaults() -> None:
         ),
         ({"attention": "flash_attn"}, {"diffusion_attention_config": {"default": {"backend": "FLASH_ATTN"}}}),
         ({"quantization": "fp8"}, {"quantization_config": "fp8"}),
+        ({"vae": {"fast_path": "channels_last"}}, {"vae_fast_path": "channels_last"}),
+        ({}, {"vae_fast_path": "lossless", "video_output_transport": {"enable_device_postprocess": True}}),
+        (
+            {"attention_quantization": "fp8"},
+            {
+                "additional_config": {
+                    "framekeeper_offload_prefetch": "async",
+                    "framekeeper_attention_quantization": "fp8",
+                }
+            },
+        ),
         ({"cache": "teacache"}, {"cache_backend": "tea_cache"}),
         ({"vae": {"tiling": True}}, {"vae_use_tiling": True, "vae_use_slicing": False}),
         ({"boundary_ratio": 0.9, "flow_shift": 12.0}, {"boundary_ratio": 0.9, "flow_shift": 12.0}),

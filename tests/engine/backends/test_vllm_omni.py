@@ -120,7 +120,7 @@ def test_frames_are_a_moving_picture(played: dict[str, Any]) -> None:
     first = seen(played, "first")
     assert first["outcome"] == "done", first
     assert first["shape"] == [9, 64, 64, 3]
-    assert first["dtype"] == "float32"
+    assert first["dtype"] == "uint8"
     assert first["finite"]
     assert first["deviation"] > 0.05
     assert first["inside"] > 0.9

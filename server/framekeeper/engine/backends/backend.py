@@ -35,15 +35,17 @@ class Progress:
 class Generation:
     """A finished generation.
 
-    `frames` is float32, shape (frames, height, width, 3), nominally in 0..1; NaN and values outside are
-    passed on as they came, for the inspection to see. `seconds` holds what was measured inside, by phase.
+    `frames` has the shape (frames, height, width, 3). As float32 they are nominally in 0..1; NaN and values
+    outside are passed on as they came, for the inspection to see. As uint8 they were made on the device, and
+    `finite` says whether the values before were. `seconds` holds what was measured inside, by phase.
     `peak_memory_bytes` is the device allocator's peak (resident set on a CPU).
     """
 
-    frames: np.ndarray[Any, np.dtype[np.float32]]
+    frames: np.ndarray[Any, np.dtype[Any]]
     seconds: dict[str, float]
     expert_steps: dict[int, int]
     peak_memory_bytes: int
+    finite: bool = True
 
 
 class GenerationCancelled(Exception):

@@ -18,7 +18,8 @@ from vllm_omni.errors import OmniClientError
 from vllm_omni.platforms import current_omni_platform
 
 from framekeeper.engine.backends.blocking_prefetch import make_blocking
-from framekeeper.engine.backends.omni_arguments import PREFETCH_KEY
+from framekeeper.engine.backends.fp8_attention import quantize_attention
+from framekeeper.engine.backends.omni_arguments import ATTENTION_KEY, PREFETCH_KEY
 from framekeeper.engine.backends.report_socket import (
     PATH_VARIABLE,
     EndReport,
@@ -41,6 +42,8 @@ class ObservedWorker:
             hooks = make_blocking(pipeline)
             if self.od_config.enable_layerwise_offload and not hooks:  # type: ignore[attr-defined]
                 raise RuntimeError("offload_prefetch sync found no layerwise hook to change")
+        if self.od_config.additional_config.get(ATTENTION_KEY) == "fp8":  # type: ignore[attr-defined]
+            quantize_attention(pipeline)
         self._observer = Observer(pipeline, sender)
         self._loaded_boundary = pipeline.boundary_ratio
 
@@ -133,6 +136,8 @@ class Observer:
             original = getattr(pipeline, name)
             wrapped = functools.wraps(original)(functools.partial(getattr(self, f"_{name}"), original))
             setattr(pipeline, name, wrapped)
+        decode = pipeline.vae.decode
+        pipeline.vae.decode = functools.wraps(decode)(functools.partial(self._decode, decode))
 
     def begin(self, request: str, *, reporting: bool) -> None:
         """A request starts; without `reporting` (upstream's dummy run) nothing is sent."""
@@ -144,6 +149,7 @@ class Observer:
         self._seconds: dict[str, float] = {}
         self._phase: str | None = None
         self._error: str | None = None
+        self._finite = True
         self._since = self._phase_since = time.monotonic()
 
     def fail(self, error: Exception) -> None:
@@ -164,6 +170,7 @@ class Observer:
                 expert_steps=self._expert_steps,
                 peak_memory_bytes=int(current_omni_platform.max_memory_reserved() or 0),
                 error=self._error,
+                finite=self._finite,
             )
         )
 
@@ -239,6 +246,13 @@ class Observer:
         second = current_model is not None and current_model is self._pipeline.transformer_2
         self._expert = 1 if second else 0
         return original(*args, current_model=current_model, **kwargs)
+
+    def _decode(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Frames leave the device in 8 bits, which hide NaN: look before."""
+        decoded = original(*args, **kwargs)
+        frames = decoded[0] if isinstance(decoded, tuple) else decoded.sample
+        self._finite = bool(frames.isfinite().all())
+        return decoded
 
     def _check_inputs(self, original: Any, *args: Any, **kwargs: Any) -> None:
         """Upstream raises a plain ValueError here, which would look like a failure of the engine."""

@@ -140,6 +140,7 @@ def refuse_options(options: dict[str, Any]) -> None:
         "executor": ("in_process",),
         "compile": ("off",),
         "quantization": (None, "none"),
+        "attention_quantization": ("none",),
         "cache": ("none",),
         "attention": (None, "auto", "torch_sdpa"),
     }

@@ -13,6 +13,9 @@ WORKER_EXTENSION = "framekeeper.engine.backends.denoising.ObservedWorker"
 PREFETCH_KEY = "framekeeper_offload_prefetch"
 """Key of `additional_config`, the mapping that vllm-omni carries to its workers without reading it."""
 
+ATTENTION_KEY = "framekeeper_attention_quantization"
+"""Another one."""
+
 DEFAULTS: dict[str, Any] = {
     "executor": "in_process",
     "dtype": "bfloat16",
@@ -22,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "offload_pin_memory": True,
     "offload_prefetch": "async",
     "quantization": None,
+    "attention_quantization": "none",
     "parallel": {},
     "cache": "none",
     "vae": {},
@@ -38,6 +42,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "offload": ("none", "model", "layerwise"),
     "offload_prefetch": ("async", "sync"),
     "quantization": (None, "none", "fp8", "int8"),
+    "attention_quantization": ("none", "fp8"),
     "cache": ("none", "teacache", "cache_dit"),
 }
 """Closed sets. `dtype` is one because vllm-omni takes an unknown name for bfloat16 with a warning."""
@@ -70,7 +75,7 @@ def complete(options: dict[str, Any]) -> dict[str, Any]:
             shown = ", ".join(map(str, allowed))
             raise ValueError(f"option {key} is {whole[key]!r}; vllm-omni takes one of: {shown}")
     _refuse_unknown("parallel", set(whole["parallel"]) - set(PARALLEL))
-    _refuse_unknown("vae", set(whole["vae"]) - {"tiling", "slicing"})
+    _refuse_unknown("vae", set(whole["vae"]) - {"tiling", "slicing", "fast_path"})
     return whole
 
 
@@ -104,9 +109,15 @@ def engine_arguments(model: str, options: dict[str, Any]) -> dict[str, Any]:
         "cache_backend": _CACHES[whole["cache"]],
         "vae_use_tiling": bool(whole["vae"].get("tiling", False)),
         "vae_use_slicing": bool(whole["vae"].get("slicing", False)),
+        "vae_fast_path": str(whole["vae"].get("fast_path", "lossless")),
+        # 8-bit frames leave the device: a quarter of the bytes, and the encoder need not convert them.
+        "video_output_transport": {"enable_device_postprocess": True},
         "boundary_ratio": whole["boundary_ratio"],
         "flow_shift": whole["flow_shift"],
-        "additional_config": {PREFETCH_KEY: whole["offload_prefetch"]},
+        "additional_config": {
+            PREFETCH_KEY: whole["offload_prefetch"],
+            ATTENTION_KEY: whole["attention_quantization"],
+        },
     }
     if whole["compile"] != "off":
         arguments["diffusion_compile_granularity"] = whole["compile"]

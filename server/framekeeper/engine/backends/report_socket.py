@@ -49,7 +49,8 @@ class EndReport(Report, frozen=True, tag=True, kw_only=True):
     """The loop's process is done with this request, however it ended.
 
     `step` steps were finished, `seconds` by phase, `expert_steps` counts finished steps by transformer,
-    `error` is the type and words of the exception that ended it, None when none did.
+    `error` is the type and words of the exception that ended it, None when none did. `finite` is False when
+    the decoder gave a value that is not: 8-bit frames do not show it any more.
     """
 
     step: int
@@ -57,6 +58,7 @@ class EndReport(Report, frozen=True, tag=True, kw_only=True):
     expert_steps: dict[int, int]
     peak_memory_bytes: int
     error: str | None = None
+    finite: bool = True
 
 
 AnyReport = PhaseReport | StepReport | EndReport

@@ -266,7 +266,9 @@ def _generation(output: Any, running: _Running, total: float) -> Generation:
     """Take the frames out of an output; `images` is a list with one array (1, frames, height, width, 3)."""
     import numpy as np
 
-    frames = np.asarray(output.images[0], dtype=np.float32)
+    frames = np.asarray(output.images[0])
+    if frames.dtype != np.uint8:
+        frames = frames.astype(np.float32)
     if frames.ndim == 5:
         frames = frames[0]
     if frames.ndim != 4 or frames.shape[-1] != 3:
@@ -277,4 +279,5 @@ def _generation(output: Any, running: _Running, total: float) -> Generation:
         seconds={**(end.seconds if end else {}), "total": total},
         expert_steps=dict(end.expert_steps) if end else {},
         peak_memory_bytes=end.peak_memory_bytes if end else 0,
+        finite=end.finite if end else True,
     )

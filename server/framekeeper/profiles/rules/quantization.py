@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.rules.cards import capabilities, capability_tuple
@@ -13,6 +14,7 @@ from framekeeper.profiles.schema import Profile
 _VLLM = "https://github.com/vllm-project/vllm"
 _OMNI = "https://github.com/vllm-project/vllm-omni"
 _TURING, _AMPERE, _ADA, _DESKTOP_BLACKWELL = (7, 5), (8, 0), (8, 9), (12, 0)
+_HOPPER = 9
 
 
 @rule(
@@ -107,6 +109,34 @@ def quantization_dtype(profile: Profile, _facts: HostFacts) -> Iterator[Finding]
         )
 
 
+@rule(
+    "attention-fp8-kernel",
+    omni_source("diffusion/attention/backends/flash_attn.py"),
+    "https://github.com/Dao-AILab/flash-attention/tree/main/hopper",
+)
+def attention_fp8_kernel(profile: Profile, facts: HostFacts) -> Iterator[Finding]:
+    """attention_quantization: fp8 is FlashAttention 3's: Hopper cards and vllm-omni 0.30 only."""
+    if profile.attention_quantization == "none":
+        return
+    found = Finding(
+        key="attention_quantization",
+        value=profile.attention_quantization,
+        reason="",
+        advice="attention_quantization: none",
+    )
+    if profile.runtime != "omni-0.30-cu130" or profile.backend != "vllm_omni":
+        yield replace(found, reason=f"there is no fp8 kernel for {profile.backend} in {profile.runtime}")
+    if profile.attention not in ("auto", "flash_attn"):
+        yield replace(found, reason=f"it is FlashAttention 3's, and attention is {profile.attention}")
+    if profile.parallel.ring > 1:
+        yield replace(found, reason="ring attention has kernels of its own, without fp8")
+    if profile.dtype != "bfloat16":
+        yield replace(found, reason=f"its result is bfloat16, and dtype is {profile.dtype}")
+    for capability in capabilities(profile, facts):
+        if capability_tuple(capability)[0] != _HOPPER:
+            yield replace(found, reason=f"FlashAttention 3 is for compute capability 9.0, not {capability}")
+
+
 RULES = (
     quantization_with_compile,
     quantization_of_runtime,
@@ -114,4 +144,5 @@ RULES = (
     quantization_below_card,
     block_fp8_on_ada,
     quantization_dtype,
+    attention_fp8_kernel,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from framekeeper.profiles.facts import HostFacts
+from framekeeper.profiles.memory import budget, card_memory
 from framekeeper.profiles.rules.rule import Finding, omni_source, rule
 from framekeeper.profiles.schema import Profile, parse_size
 from framekeeper.profiles.wan import architecture
@@ -156,7 +157,10 @@ def warm_up_smaller_than_admitted(profile: Profile, _facts: HostFacts) -> Iterat
 
 @rule("decode-without-tiles", f"{_OMNI}/issues/2327", severity="warn")
 def decode_without_tiles(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
-    """Without tiling, decoding takes far more memory than denoising."""
+    """Without tiling, decoding takes far more memory than denoising; no matter where the card has it."""
+    needed, there = budget(profile), card_memory(profile)
+    if needed is not None and there is not None and needed.bytes <= there:
+        return
     if not profile.vae.tiling and profile.devices.kind == "cuda":
         yield Finding(
             key="vae.tiling",
