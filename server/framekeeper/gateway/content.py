@@ -98,8 +98,8 @@ def _settle_range(request: Request, size: int, validators: set[str]) -> None:
     headers["range"] = f"bytes={','.join(fitting)}"
 
 
-def require_space(media: Path, least: int) -> None:
-    """Raise StorageFull when the media directory's disk has less than `least` bytes free."""
+def require_space(media: Path, least: int, needed: int = 0) -> None:
+    """Raise StorageFull when less than `least` bytes would stay free once `needed` more are written."""
     try:
         existing = next((path for path in (media, *media.parents) if path.exists()), Path("/"))
         free = shutil.disk_usage(existing).free
@@ -108,10 +108,11 @@ def require_space(media: Path, least: int) -> None:
             f"The media directory cannot be looked at ({error.strerror}): check FRAMEKEEPER_MEDIA.",
             retry_after=60,
         ) from error
-    if free < least:
+    if free < least + needed:
         raise StorageFull(
-            f"The media directory has {free >> 20} MiB free, and another video needs {least >> 20}: free "
-            "some space, delete videos, or lower FRAMEKEEPER_MIN_FREE_BYTES.",
+            f"The media directory has {free >> 20} MiB free. This video and those that wait need "
+            f"{needed >> 20} MiB, and {least >> 20} stay free: free some space, delete videos, or lower "
+            "FRAMEKEEPER_MIN_FREE_BYTES.",
             retry_after=60,
         )
 

@@ -1,0 +1,35 @@
+"""How many bytes the jobs that are open will need, so that the disk is never promised twice."""
+
+from __future__ import annotations
+
+from framekeeper.database.pool import Database
+from framekeeper.jobs.video import VideoRequest
+
+#: Bytes a pixel of a frame, before any video was measured. White noise, the worst there is, took 0.67 as
+#: encode.py encodes (128x128, 33 frames); a picture takes a tenth of that and less.
+BYTES_PER_PIXEL = 0.7
+#: Of this many newest videos the largest ratio counts.
+NEWEST = 50
+_PIXELS = (
+    "((request ->> 'width')::float8 * (request ->> 'height')::float8 * (request ->> 'num_frames')::float8)"
+)
+
+
+async def bytes_needed(database: Database, request: VideoRequest) -> int:
+    """Bytes of media that this job and all open ones will write. Raises DatabaseUnavailable."""
+    row = await database.fetch_one(
+        f"""
+        SELECT
+            (SELECT coalesce(sum({_PIXELS}), 0) FROM videos
+                WHERE state IN ('queued', 'in_progress'))::float8 AS open,
+            (SELECT max(bytes / {_PIXELS}) FROM (
+                SELECT bytes, request FROM videos WHERE bytes IS NOT NULL
+                ORDER BY created_at DESC LIMIT {NEWEST}
+            ) newest)::float8 AS ratio
+        """
+    )
+    assert row is not None
+    pixels = row["open"] + request.width * request.height * request.num_frames
+    # A video may be less compressible than those before it.
+    ratio = min(BYTES_PER_PIXEL, 2 * row["ratio"]) if row["ratio"] else BYTES_PER_PIXEL
+    return int(pixels * ratio)
