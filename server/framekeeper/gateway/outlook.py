@@ -26,7 +26,7 @@ from framekeeper.settings import Settings
 
 #: Age at which a line is too old to be shown.
 SHOWN_SECONDS = 0.5
-#: Age at which a line is too old to admit by it, or to lack a job.
+#: Age at which a line is too old to admit by it.
 FRESH_SECONDS = 0.1
 
 
@@ -42,11 +42,10 @@ class Room:
         shape = (request.width, request.height, request.num_frames)
         return estimate(shape, request.num_inference_steps, self.line.measured)
 
-    def standing(self, seconds: float | None) -> Standing:
-        """Where a job that takes so long stands once it has joined."""
-        wait = self.line.wait_seconds
-        total = None if wait is None or seconds is None else wait + (self.unseen + 1) * seconds
-        return Standing(self.line.waiting + self.unseen, total)
+    def standing(self, video: Video) -> Standing:
+        """Where the job stands once it has joined."""
+        found = self.line.joined(video)
+        return Standing(None if found.place is None else found.place + self.unseen, found.seconds)
 
 
 class Outlook:
@@ -96,7 +95,7 @@ class Outlook:
         line = await self.line(database)
         found = {each: standing for each in open_ids if (standing := line.standing(each)) is not None}
         if len(found) < len(open_ids):  # just accepted, by this process or another
-            line = await self.line(database, age=FRESH_SECONDS)
+            line = await self.line(database, age=0)
             found |= {each: standing for each in open_ids if (standing := line.standing(each)) is not None}
         return found
 

@@ -16,6 +16,7 @@ from framekeeper.database.pool import Database
 from framekeeper.jobs.engines import Engine, all_engines
 from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.measured import Measured, by_model
+from framekeeper.jobs.video import Video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,21 @@ class ModelLine:
     starts: tuple[float | None, ...] = ()
     measured: tuple[Measured, ...] = ()
     standings: dict[str, Standing] = field(default_factory=dict)
+    jobs: tuple[Open, ...] = ()
+    engines: int = 0
+
+    def joined(self, video: Video) -> Standing:
+        """Where a job stands that has just joined this line, without another look."""
+        request = video.request
+        last = max((job.queue_job_id for job in self.jobs if job.queue_job_id is not None), default=0)
+        job = Open(
+            id=video.id, model=self.model, queue=video.queue, owner=video.owner, running=False,
+            priority=int(video.priority), queue_job_id=None if video.queue_job_id is None else last + 1,
+            elapsed=None, step=0, steps=video.steps, width=request.width, height=request.height,
+            num_frames=request.num_frames,
+        )  # fmt: skip
+        jobs = sorted((*self.jobs, job), key=lambda each: -each.priority)
+        return arrange(self.model, jobs, self.engines, self.measured).standings[video.id]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +183,8 @@ def arrange(model: str, jobs: Sequence[Open], engines: int, measured: Sequence[M
         idle_seconds=idle if known else None,
         starts=tuple(starts),
         measured=tuple(measured),
+        jobs=tuple(jobs),
+        engines=engines,
         standings=standings,
     )
 

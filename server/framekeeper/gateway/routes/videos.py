@@ -68,12 +68,16 @@ async def create(
         if caller.key_id is not None:
             await charge(connection, caller.key_id, quota_of(caller, settings))
         seconds = room.seconds(wanted)
-        video = await enter(
-            database, connection, model, wanted, Terms(owner=caller.key_id, estimated_seconds=seconds)
+        terms = Terms(
+            owner=caller.key_id,
+            estimated_seconds=seconds,
+            # Observe has bound it; the lines of the engine about this job carry it, too.
+            request_id=structlog.contextvars.get_contextvars().get("request_id"),
         )
+        video = await enter(database, connection, model, wanted, terms)
     structlog.contextvars.bind_contextvars(video_id=video.id)
     metrics.ACCEPTED.labels(model).inc()
-    return VideoObject.of(video, room.standing(seconds))
+    return VideoObject.of(video, room.standing(video))
 
 
 @router.get("")
