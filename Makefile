@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast test-runtimes bench soak lint format lock clean python
+.PHONY: help setup runtime model run test test-fast test-runtimes test-observability bench soak lint format lock clean python
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
@@ -29,7 +29,7 @@ endef
 made = [ -e $@ ]$(foreach file,$^, && [ ! $(file) -nt $@ ])
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/dev.stamp ## environment of gateway, supervisor and tests in .venv
 
@@ -50,6 +50,11 @@ test-fast: setup ## tests that need no engine, in under a minute
 
 test-runtimes: setup runtime $(TORCH_241)/bin/python ## the same contracts on torch 2.4.1, with PyPI's build of it: about 6 GB
 	@$(VENV)/bin/python -m pytest -m runtimes
+
+test-observability: setup ## a real Prometheus on a real run: every alert, every query of the dashboard; installs it on Debian
+	@command -v promtool > /dev/null && command -v prometheus > /dev/null || \
+		$(if $(filter 0,$(shell id -u)),,sudo) apt-get install -y --no-install-recommends prometheus
+	@$(VENV)/bin/python -m pytest tests/observability
 
 bench: setup runtime ## figures of the whole system beside upstream's server; BENCH=--quick for a short form
 	@$(VENV)/bin/python bench/serving.py --bare $(BENCH)

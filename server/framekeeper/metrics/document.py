@@ -22,15 +22,16 @@ _HEAD = """\
 
 <!-- Written by `python -m framekeeper.metrics.document`; change metrics/ or gateway/metrics.py instead. -->
 
-Two programs are scraped: the gateway on its port (`/metrics`, 8000, all its processes together) and each host's
-supervisor on its own (`/metrics`, 8001). `configs/prometheus/prometheus.yml` does it for compose,
-`configs/prometheus/alerts.yml` holds alerts, and `configs/grafana/dashboards/framekeeper.json` is a dashboard.
+Two programs are scraped: the gateway on its port (`/metrics`, 8000, all its processes together) and each
+host's supervisor on its own (`/metrics`, 8001). `configs/prometheus/prometheus.yml` does it for compose,
+`configs/prometheus/alerts.yml` holds alerts, `configs/grafana/dashboards/framekeeper.json` is a dashboard.
 
-* Every label has a bounded set of values. No prompt, video, request or client is ever a label: those are in the
-  logs, where `request_id`, `video_id` and `engine` join the lines of all programs.
-* `shape_class` is n for a video of at most 2^n tokens (16 x 16 pixels and four frames each), which is also the
-  number of its queue.
-* Figures of the whole database are exported by every supervisor alike: take `max()` over supervisors, not `sum()`.
+* Every label has a bounded set of values. No prompt, video, request or client is ever a label: those are in
+  the logs, where `request_id`, `video_id` and `engine` join the lines of all programs.
+* `shape_class` is n for a video of at most 2^n tokens (16 x 16 pixels and four frames each), which is also
+  the number of its queue.
+* Figures of the whole database are exported by every supervisor alike: take `max()` over supervisors, not
+  `sum()`.
 * There is no hit rate of a cache here: no backend reports one.
 """
 
@@ -56,8 +57,8 @@ def _row(metric: MetricWrapperBase | Family) -> Row:
     if isinstance(metric, Family):
         return _with_unit(metric.name, "gauge", metric.labels, metric.meaning)
     kind = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}[type(metric)]
-    name = metric._name + ("_total" if kind == "counter" else "")  # noqa: SLF001  it has no public name
-    return _with_unit(name, kind, tuple(metric._labelnames), metric._documentation)  # noqa: SLF001
+    name = metric._name + ("_total" if kind == "counter" else "")
+    return _with_unit(name, kind, tuple(metric._labelnames), metric._documentation)
 
 
 def _with_unit(name: str, kind: str, labels: tuple[str, ...], meaning: str) -> Row:
