@@ -1,0 +1,41 @@
+/** The incidents, for whoever may see them. */
+
+import { getJson } from "./api.js";
+import { $, element } from "./elements.js";
+import { ago, duration } from "./words.js";
+
+export async function begin() {
+  $("incidents").addEventListener("toggle", refresh);
+  try {
+    $("incidents").hidden = !draw(await getJson("v1/incidents?limit=20"));
+  } catch {
+    // Another key's matter, or a service without incidents.
+  }
+}
+
+export async function refresh() {
+  try {
+    const list = await getJson("v1/incidents?limit=20");
+    $("incidents").hidden = !list.data.length;
+    draw(list);
+  } catch {
+    // What was shown stays.
+  }
+}
+
+function draw(list) {
+  $("incident-list").replaceChildren(
+    ...list.data.map((each) => {
+      const back = each.ready_again_seconds;
+      const after = back == null ? "" : ` Ready again after ${duration(back)}.`;
+      return element(
+        "li",
+        {},
+        element("p", {}, each.cause),
+        element("p", { className: "soft" }, `${ago(each.at)} · ${each.engine} · ${each.phase} · ${each.exit}`),
+        element("p", { className: "soft" }, `${each.decision_reason}${after}`),
+      );
+    }),
+  );
+  return list.data.length;
+}
