@@ -118,6 +118,12 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def gateway_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of everything the gateway listens on, the API's first."""
+        own = [(self.operation_host, self.operation_port)] if self.operation_port else []
+        return [(self.host, self.port), *own]
+
+    @property
     def media_directory(self) -> Path:
         """Where finished videos lie."""
         return (self.media or self.var / "media").absolute()

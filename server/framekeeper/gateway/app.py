@@ -9,12 +9,11 @@ from fastapi import FastAPI
 
 from framekeeper import __version__
 from framekeeper.database.pool import Database
-from framekeeper.gateway import errors
+from framekeeper.gateway import errors, layers
 from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.metrics import begin as begin_metrics
-from framekeeper.gateway.observe import Observe
 from framekeeper.gateway.outlook import Outlook
-from framekeeper.gateway.routes import engines, health, incidents, metrics, models, queue, videos
+from framekeeper.gateway.routes import engines, health, incidents, metrics, models, page, queue, videos
 from framekeeper.gateway.schemas import ErrorAnswer
 from framekeeper.settings import Settings, SettingsError, load
 
@@ -47,13 +46,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)
-    app.add_middleware(Observe)
+    layers.install(app, settings)
     errors.install(app)
     for part in (videos, queue, models, engines, incidents, health, metrics):
         app.include_router(part.router, responses={"default": {"model": ErrorAnswer}})
-
-    @app.get("/", include_in_schema=False)
-    async def root() -> dict[str, str]:
-        return {"name": "Framekeeper", "version": __version__, "docs": "/docs"}
-
+    app.include_router(page.router)
     return app

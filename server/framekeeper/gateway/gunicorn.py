@@ -23,9 +23,8 @@ from framekeeper.settings import load
 _settings = load()
 
 wsgi_app = "framekeeper.gateway.app:create_app()"
-worker_class = "uvicorn_worker.UvicornWorker"
-_host = f"[{_settings.host}]" if ":" in _settings.host else _settings.host
-bind = [f"{_host}:{_settings.port}"]
+worker_class = "framekeeper.gateway.protocol.Worker"
+bind = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in _settings.gateway_addresses]
 workers = _settings.gateway_processes
 #: A worker that says nothing for so long is killed: its event loop is stuck.
 timeout = 60

@@ -96,7 +96,11 @@ def check_ports(settings: Settings) -> None:
 
 def gateway_port_fault(settings: Settings) -> str | None:
     """What is wrong with the gateway's port, or None."""
-    return _port_fault("FRAMEKEEPER_", settings.host, settings.port)
+    prefixes = ("FRAMEKEEPER_", "FRAMEKEEPER_OPERATION_")
+    for prefix, (host, port) in zip(prefixes, settings.gateway_addresses, strict=False):
+        if fault := _port_fault(prefix, host, port):
+            return fault
+    return None
 
 
 def check_space(settings: Settings) -> None:
