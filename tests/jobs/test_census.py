@@ -4,7 +4,7 @@ from framekeeper.database.pool import Database
 from framekeeper.jobs import census, engines, settle
 from framekeeper.jobs.engines import EngineState
 from framekeeper.jobs.shape import shape_class
-from framekeeper.jobs.submit import Terms, submit
+from framekeeper.jobs.submit import submit
 from jobs.records import ADMITS, DEFAULTS, request
 
 
@@ -57,25 +57,26 @@ async def test_a_job_that_an_engine_makes_waits_no_more_and_a_finished_one_is_by
     assert (found.in_progress, found.media_bytes) == ({"tiny": 0}, 1234)
 
 
-async def test_the_estimated_wait_is_shared_by_the_engines_that_serve(database: Database) -> None:
+async def test_the_wait_of_a_new_job_is_known_once_something_was_measured(database: Database) -> None:
     await serve(database, "host/0")
-    await serve(database, "host/1")
     for _ in range(3):
-        await submit(database, "tiny", request(), Terms(estimated_seconds=40))
-    assert (await census.take(database, stale_seconds=30)).queue_seconds["tiny"] == pytest.approx(60)
-    await database.fetch_all(
-        "UPDATE engines SET heartbeat_at = heartbeat_at - interval '1 hour' WHERE id = 'host/1' RETURNING id"
-    )
-    assert (await census.take(database, stale_seconds=30)).queue_seconds["tiny"] == pytest.approx(120)
+        await submit(database, "tiny", request())
+    assert (await census.take(database, stale_seconds=30)).queue_seconds == {}
+    await measured(database, seconds=10)
+    assert (await census.take(database, stale_seconds=30)).queue_seconds == {"tiny": pytest.approx(30)}
 
 
-async def test_a_job_without_an_estimate_counts_as_the_newest_of_its_model(database: Database) -> None:
+async def test_nobody_knows_the_wait_while_no_engine_serves(database: Database) -> None:
+    await submit(database, "tiny", request())
+    await measured(database, seconds=10)
+    assert (await census.take(database, stale_seconds=30)).queue_seconds == {}
+
+
+async def measured(database: Database, *, seconds: float) -> None:
     await database.fetch_all(
         """
         INSERT INTO measured_seconds (model, profile, width, height, num_frames, steps, seconds)
-        VALUES ('tiny', 'cpu-tiny', 64, 64, 9, 6, 10), ('tiny', 'cpu-tiny', 64, 64, 9, 6, 20)
-        RETURNING model
-        """
+        VALUES ('tiny', 'cpu-tiny', 64, 64, 9, 6, %(seconds)s) RETURNING model
+        """,
+        {"seconds": seconds},
     )
-    await submit(database, "tiny", request())
-    assert (await census.take(database, stale_seconds=30)).queue_seconds == {"tiny": pytest.approx(15)}

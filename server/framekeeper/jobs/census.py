@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 from framekeeper.database.pool import Database
+from framekeeper.jobs import line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """One look into the database. `queue_seconds` and `in_progress` are by model."""
+    """One look into the database. `queue_seconds` (where it is known) and `in_progress` are by model."""
 
     queues: tuple[Queue, ...]
     in_progress: dict[str, int]
@@ -31,24 +31,11 @@ class Census:
 
 _JOBS = """
     SELECT model, queue, state, count(*) AS jobs,
-        extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds,
-        coalesce(sum(estimated_seconds), 0)::float8 AS seconds,
-        count(*) FILTER (WHERE estimated_seconds IS NULL) AS without_estimate
+        extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
     FROM videos WHERE state IN ('queued', 'in_progress') AND deleted_at IS NULL
     GROUP BY model, queue, state
 """
-_ENGINES = """
-    SELECT model, count(*) FILTER (WHERE state IN ('ready', 'busy', 'degraded')
-        AND heartbeat_at > clock_timestamp() - make_interval(secs => %(stale)s)) AS serving
-    FROM engines GROUP BY model
-"""
-#: For jobs whose seconds nobody estimated: what the newest ones of their model took.
-_USUAL = """
-    SELECT model, avg(seconds)::float8 AS seconds FROM
-        (SELECT model, seconds, row_number() OVER (PARTITION BY model ORDER BY at DESC) AS newest
-         FROM measured_seconds) numbered
-    WHERE newest <= 20 GROUP BY model
-"""
+_MODELS = "SELECT DISTINCT model FROM engines"
 _TOTALS = """
     SELECT (SELECT coalesce(sum(bytes), 0)::bigint FROM videos
             WHERE state = 'completed' AND deleted_at IS NULL) AS media_bytes,
@@ -60,17 +47,14 @@ _TOTALS = """
 async def take(database: Database, *, stale_seconds: float) -> Census:
     """Count. Every model that has an engine is there, also without a job. Raises DatabaseUnavailable."""
     jobs = await database.fetch_all(_JOBS)
-    engines = await database.fetch_all(_ENGINES, {"stale": stale_seconds})
-    usual = {row["model"]: row["seconds"] for row in await database.fetch_all(_USUAL)}
+    models = await database.fetch_all(_MODELS)
     totals = await database.fetch_one(_TOTALS)
     assert totals is not None
-    serving = {row["model"]: row["serving"] for row in engines}
-    in_progress: dict[str, int] = dict.fromkeys(serving, 0)
-    work: dict[str, float] = defaultdict(float, dict.fromkeys(serving, 0.0))
+    in_progress: dict[str, int] = dict.fromkeys((row["model"] for row in models), 0)
+    lines = (await line.look(database, stale_seconds=stale_seconds)).models
     queues = []
     for row in jobs:
         model = row["model"]
-        work[model] += row["seconds"] + row["without_estimate"] * usual.get(model, 0.0)
         if row["state"] == "in_progress":
             in_progress[model] = in_progress.get(model, 0) + row["jobs"]
         else:
@@ -85,7 +69,9 @@ async def take(database: Database, *, stale_seconds: float) -> Census:
     return Census(
         queues=tuple(queues),
         in_progress=in_progress,
-        queue_seconds={model: seconds / max(1, serving.get(model, 0)) for model, seconds in work.items()},
+        queue_seconds={
+            model: each.wait_seconds for model, each in lines.items() if each.wait_seconds is not None
+        },
         media_bytes=totals["media_bytes"],
         webhooks_waiting=totals["webhooks_waiting"],
     )

@@ -175,8 +175,8 @@ QUEUE_OLDEST = Family(
 )
 QUEUE_SECONDS = Family(
     "framekeeper_queue_seconds",
-    "Estimated seconds until a job that is accepted now would start: the expected seconds of what waits and "
-    "runs, shared by the engines that serve; in the whole database, so max() over supervisors.",
+    "Estimated seconds until a job that is accepted now would start, by what jobs of its model took; missing "
+    "while no engine serves or nothing was measured yet; in the whole database, so max() over supervisors.",
     ("model",),
 )
 IN_PROGRESS = Family(
