@@ -18,6 +18,7 @@ ENGINE_ROOMS = (
     "engine/backends/",
     "engine/cpu_platform/",
     "engine/torch_241/",
+    "doctor/probes/",
     "checkpoint/tiny.py",
     "engine/worker.py",
 )
