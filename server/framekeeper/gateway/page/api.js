@@ -52,7 +52,7 @@ export async function request(path, options = {}) {
 export const getJson = async (path, options) => (await request(path, options)).json();
 
 export const send = async (method, path, body, headers = {}) => {
-  const json = body && !(body instanceof FormData);
+  const json = body && !(body instanceof FormData || body instanceof Blob);
   return (
     await request(path, {
       method,

@@ -2,7 +2,7 @@
 
 import { contentUrl } from "./api.js";
 import { element } from "./elements.js";
-import { active, ago, duration, line, STATES } from "./words.js";
+import { active, duration, length, line, STATES, when } from "./words.js";
 
 export class Card {
   /** @param {Record<string, (video: object) => void>} actions what the buttons do, by name */
@@ -83,8 +83,8 @@ export class Card {
   sentence(video) {
     if (video.status === "failed") return video.error?.message ?? "It failed.";
     if (video.status === "expired") return "Its file was removed. Retry makes it again.";
-    const size = `${video.size?.replace("x", " × ")} · ${video.seconds} s`;
-    return video.created_at ? `${size} · ${ago(video.created_at)}` : size;
+    const size = `${video.size?.replace("x", " × ")} · ${length(video)}`;
+    return video.created_at ? `${size} · ${when(video.created_at)}` : size;
   }
 
   /** The clockwork of a running job: time left goes down between two events. */

@@ -59,7 +59,11 @@ function build(again = false) {
   choices("sizes", "size", sizeChoices(limits, defaults, sizes), keep.size ?? defaults.size, sizeLabel);
   const fps = defaults.fps;
   const frames = frameChoices(limits.num_frames, defaults.num_frames, fps);
-  const seconds = (count) => `${Number((count / fps).toPrecision(2))} s`;
+  // 81 frames at 16 a second are 5 seconds to everybody but the model.
+  const seconds = (count) => {
+    const exact = count / fps;
+    return `${exact >= 1 && Math.abs(exact - Math.round(exact)) * fps <= 2 ? Math.round(exact) : Number(exact.toPrecision(2))} s`;
+  };
   choices("lengths", "num_frames", frames, String(keep.num_frames ?? defaults.num_frames), seconds);
   $("num_inference_steps").max = limits.steps ?? limits.num_inference_steps;
   $("num_inference_steps").placeholder = defaults.num_inference_steps;

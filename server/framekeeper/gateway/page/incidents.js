@@ -2,7 +2,7 @@
 
 import { getJson } from "./api.js";
 import { $, element } from "./elements.js";
-import { ago, duration } from "./words.js";
+import { duration, when } from "./words.js";
 
 export async function begin() {
   $("incidents").addEventListener("toggle", refresh);
@@ -32,7 +32,7 @@ function draw(list) {
         "li",
         {},
         element("p", {}, each.cause),
-        element("p", { className: "soft" }, `${ago(each.at)} · ${each.engine} · ${each.phase} · ${each.exit}`),
+        element("p", { className: "soft" }, `${when(each.at)} · ${each.engine} · ${each.phase} · ${each.exit}`),
         element("p", { className: "soft" }, `${each.decision_reason}${after}`),
       );
     }),

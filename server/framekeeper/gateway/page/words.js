@@ -31,7 +31,7 @@ export function bytes(count) {
 export function facts(video) {
   const parts = [
     video.size?.replace("x", " × "),
-    `${video.seconds} s`,
+    length(video),
     video.num_inference_steps && `${video.num_inference_steps} steps`,
     video.seed != null && `seed ${video.seed}`,
     video.bytes && bytes(video.bytes),
@@ -39,5 +39,11 @@ export function facts(video) {
   return parts.filter(Boolean).join(" · ");
 }
 
-export const ago = (unix) =>
-  new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(unix * 1000));
+/** The time of today, or the date and time. */
+export function when(unix) {
+  const moment = new Date(unix * 1000);
+  const today = moment.toDateString() === new Date().toDateString();
+  return new Intl.DateTimeFormat(undefined, { timeStyle: "short", ...(today ? {} : { dateStyle: "medium" }) }).format(moment);
+}
+
+export const length = (video) => `${Number(Number(video.seconds).toFixed(1))} s`;
