@@ -148,6 +148,7 @@ def _follow_parent() -> None:
 
 def main() -> None:
     """Entry point: faults of the configuration are lines on standard error, never a traceback."""
+    from framekeeper.client.commands import register as register_client
     from framekeeper.diagnosis.commands import engines_app, incidents
     from framekeeper.doctor.commands import doctor
     from framekeeper.doctor.triage.commands import triage
@@ -161,6 +162,7 @@ def main() -> None:
     app.add_typer(engines_app, name="engines")
     app.add_typer(weights_app, name="weights")
     app.add_typer(keys_app, name="keys")
+    register_client(app)
     app.command()(incidents)
     app.command()(doctor)
     app.command()(triage)
