@@ -104,6 +104,12 @@ class Settings(BaseSettings):
     key_jobs_per_minute: float = Field(
         60.0, ge=0, description="Most jobs an API key submits in a minute (429 beyond); 0: any."
     )
+    sync_seconds: float = Field(
+        600.0, ge=1, description="Longest that POST /v1/videos/sync waits; the video goes on after it."
+    )
+    doctor: bool = Field(
+        True, description="Whether a supervisor examines its host before it starts an engine."
+    )
     log_format: Literal["auto", "human", "json"] = Field(
         "auto", description="`auto` is human in a terminal and JSON otherwise."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from framekeeper.doctor.finding import Finding
+from framekeeper.doctor.finding import Finding, Severity
 from framekeeper.doctor.readings import Disk, Readings, first_line, gib
 from framekeeper.profiles.memory import loaded_experts, transformer_bytes
 from framekeeper.profiles.runtimes import version_tuple
@@ -31,9 +31,10 @@ def container_findings(profile: Profile, readings: Readings, *, least_media: int
         *_clock(readings),
         *_docker(readings),
     ]
-    for name, disk, least in (("media", readings.media, least_media), ("caches", readings.caches, _GIB)):
-        if disk is not None:
-            found += _space(name, disk, least)
+    if readings.media is not None:
+        found += _space("media", readings.media, least_media, "warn")
+    if readings.caches is not None:
+        found += _space("caches", readings.caches, _GIB, "warn" if profile.compile == "off" else "fatal")
     return found
 
 
@@ -151,7 +152,7 @@ def _toolkit(readings: Readings) -> Iterator[Finding]:
     )
 
 
-def _space(name: str, disk: Disk, least: int) -> Iterator[Finding]:
+def _space(name: str, disk: Disk, least: int, full: Severity) -> Iterator[Finding]:
     check = f"disk-{name}"
     variable = "FRAMEKEEPER_MEDIA" if name == "media" else "FRAMEKEEPER_VAR"
     if not disk.writable:
@@ -168,7 +169,7 @@ def _space(name: str, disk: Disk, least: int) -> Iterator[Finding]:
     elif disk.free < least:
         yield Finding(
             check=check,
-            severity="fatal",
+            severity=full,
             seen=f"{disk.path} has {disk.free / _MIB:,.0f} MiB free, and {least / _MIB:,.0f} are needed",
             why="jobs are refused, and an engine that compiles ends with `No space left on device`",
             advice=f"remove old videos or caches (framekeeper doctor --clear-caches), or set {variable}",

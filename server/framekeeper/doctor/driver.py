@@ -48,7 +48,7 @@ _REFUSALS = (
     ),
 )
 # Xids after which a card is not to be trusted; those of applications (13, 31, 43, 45) follow their crashes.
-_GRAVE_XIDS = {
+_XIDS = {
     48: "double-bit ECC error",
     74: "NVLink error",
     79: "the card has fallen off the bus",
@@ -241,13 +241,12 @@ def _xids(readings: Readings) -> Iterator[Finding]:
     for number in sorted(set(numbers)):
         if number in _APPLICATION_XIDS:
             continue
-        grave = number in _GRAVE_XIDS
-        meaning = _GRAVE_XIDS.get(number, "see the driver's list")
+        meaning = _XIDS.get(number, "see the driver's list")
         yield Finding(
             check="xid",
-            severity="fatal" if grave else "warn",
+            severity="warn",
             seen=f"the kernel's log has Xid {number} {numbers.count(number)} time(s): {meaning}",
-            why="the driver saw the card fail since this host was started",
+            why="the driver saw the card fail since this host was started, and it may do so again",
             advice="start the host again; if it comes back, replace the card",
             evidence=_XID,
         )

@@ -70,7 +70,7 @@ def examine_host(
         profile = profile.model_copy(update={"model": settings.model})
     prefix = engine_environment(settings, profile.runtime)
     locked = pins(LOCKS / profile.runtime / "requirements.lock")
-    readings = recorded or _read(settings, profile, prefix, locked)
+    readings = recorded or _read(settings, profile, prefix, locked, fast)
     launch = _stand_in(settings, profile, readings)
     found = driver_findings(profile, readings)
     found += container_findings(profile, readings, least_media=settings.min_free_bytes)
@@ -90,7 +90,7 @@ def examine_host(
     )
 
 
-def _read(settings: Settings, profile: Profile, prefix: Path, locked: dict[str, str]) -> Readings:
+def _read(settings: Settings, profile: Profile, prefix: Path, locked: dict[str, str], fast: bool) -> Readings:
     return read_host(
         media=settings.media_directory,
         caches=settings.cache_directory,
@@ -98,6 +98,7 @@ def _read(settings: Settings, profile: Profile, prefix: Path, locked: dict[str, 
         engine=prefix,
         environment=dict(os.environ),
         cards=profile.devices.kind == "cuda",
+        fast=fast,
     )
 
 

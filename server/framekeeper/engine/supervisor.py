@@ -22,7 +22,9 @@ from framekeeper import metrics
 from framekeeper.checkpoint import layout
 from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
-from framekeeper.engine import gauges, host, leftovers
+from framekeeper.doctor.examine import examine_host
+from framekeeper.doctor.weights.header import unreadable
+from framekeeper.engine import gauges, host, leftovers, refusal
 from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
 from framekeeper.engine.group import DeviceGroup
 from framekeeper.engine.port import listening
@@ -58,7 +60,11 @@ def main(settings: Settings) -> int:
         signal.signal(name, _end_before_start)
     try:
         with _only_one(settings.run_directory):
-            plan = prepare(settings)
+            try:
+                plan = prepare(settings)
+            except (Unusable, ProfileError) as error:
+                refusal.publish(settings, str(error))
+                raise
             _check_port(settings.supervisor_host, settings.supervisor_port)
             locks = _lock_devices(settings, plan.launches)
             if killed := leftovers.kill(leftovers.RUN, str(settings.run_directory)):
@@ -108,7 +114,8 @@ def prepare(settings: Settings) -> Plan:
     python = host.engine_environment(settings, profile.runtime) / "bin" / "python"
     faults: list[str] = []
     if profile.backend != "fault":  # whose model is a script
-        faults += [f"model: {fault}" for fault in layout.faults(Path(launches[0].model))]
+        model = Path(launches[0].model)
+        faults += [f"model: {fault}" for fault in layout.faults(model) or unreadable(model)]
     if not os.access(python, os.X_OK):
         target = settings.runtimes / profile.runtime
         faults.append(
@@ -118,7 +125,21 @@ def prepare(settings: Settings) -> Plan:
         )
     if faults:
         raise Unusable("\n".join(faults))
+    _examine(settings)
     return Plan(profile=profile, facts=facts, launches=launches, python=python.absolute())
+
+
+def _examine(settings: Settings) -> None:
+    """The fast doctor. Raises Unusable with the sentence of everything that an engine will not run with."""
+    if not settings.doctor:
+        log.warning("the doctor is off (FRAMEKEEPER_DOCTOR): nothing of this host was examined")
+        return
+    examination = examine_host(settings, settings.profile, fast=True)
+    for finding in examination.findings:
+        if finding.severity == "warn":
+            log.warning("doctor", check=finding.check, warning=str(finding))
+    if examination.fatal:
+        raise Unusable("\n".join(f"doctor: {finding}" for finding in examination.fatal))
 
 
 @contextlib.contextmanager
@@ -312,6 +333,9 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                 await asyncio.to_thread(store.remove_attempt, video.id, video.attempt)
             for video in await reconcile.fail_unadmitted(database, stale_seconds=settings.stale_seconds):
                 log.warning("queued job failed, no engine admits it", video_id=video.id)
+                metrics.count_finished(video.state.value, video.error_code)
+            for video in await reconcile.fail_overdue(database):
+                log.info("queued job failed, its deadline is over", video_id=video.id)
                 metrics.count_finished(video.state.value, video.error_code)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)

@@ -13,7 +13,7 @@ import msgspec
 
 from framekeeper.doctor.finding import Finding
 from framekeeper.doctor.triage import process
-from framekeeper.doctor.triage.outcome import Outcome, failed, of_direct
+from framekeeper.doctor.triage.outcome import LOADING, Outcome, failed, of_direct
 from framekeeper.doctor.triage.plan import Step
 from framekeeper.doctor.weights.check import check_headers, check_values
 from framekeeper.engine import leftovers, protocol
@@ -26,7 +26,6 @@ from framekeeper.profiles.launch import Launch
 
 #: What a worker that passed gets to release its devices, and one that hangs to write its stacks.
 GRACE_SECONDS = 10.0
-_LOADING = ("importing", "loading", "dummy_run")
 
 
 async def attempt(step: Step, python: Path, work: Path) -> Outcome:
@@ -72,7 +71,7 @@ async def _through_worker(step: Step, launch: Launch, python: Path, work: Path, 
         link.condemn(str(error), hung=error.hung)
         await asyncio.wait({asyncio.create_task(worker.wait())}, timeout=GRACE_SECONDS)
         worker.kill(str(error))
-        warming = error.phase not in _LOADING
+        warming = error.phase not in LOADING
         late: Any = ("warm_up" if warming else "load") if error.hung else None
         diagnosis = await inquest.look(End(phase=error.phase, deadline=late, failure=error.failure))
         return failed(step, seconds, error.phase, diagnosis, log)

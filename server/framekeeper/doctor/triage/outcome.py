@@ -12,6 +12,8 @@ from framekeeper.doctor.triage.plan import Step
 from framekeeper.doctor.triage.process import Ended
 from framekeeper.engine.protocol import PhaseName
 
+#: Phases before the job.
+LOADING = ("importing", "loading", "dummy_run")
 State = Literal["passed", "failed", "skipped", "not tried"]
 
 
@@ -71,7 +73,7 @@ def of_direct(step: Step, ended: Ended, log: Path, result_file: Path) -> Outcome
     known: Any = phase if phase in get_args(PhaseName) else None
     evidence = Evidence(
         phase=known,
-        deadline="job" if ended.late else None,
+        deadline=("load" if phase in LOADING else "warm_up") if ended.late else None,
         failure=result.get("message"),
         failure_kind=result.get("kind"),
     )

@@ -70,6 +70,17 @@ def read_header(path: Path) -> dict[str, Tensor]:
     return _tensors(_parse(text), path, _LENGTH + length, size)
 
 
+def unreadable(directory: Path) -> list[str]:
+    """A sentence for each file of a checkpoint that is truncated or no safetensors file; reads headers."""
+    found = []
+    for path in sorted(directory.glob("*/*.safetensors")):
+        try:
+            read_header(path)
+        except HeaderFault as fault:
+            found.append(f"{path} {fault}; fetch it again, or set FRAMEKEEPER_MODEL")
+    return found
+
+
 def _parse(text: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

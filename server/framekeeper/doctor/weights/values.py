@@ -6,6 +6,7 @@ judged by their bits: without its sign, a floating-point number grows as its bit
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import struct
 from array import array
@@ -17,10 +18,8 @@ from framekeeper.doctor.finding import Finding
 from framekeeper.doctor.weights.header import Tensor
 from framekeeper.doctor.weights.quantised import FLOAT8, SCALES
 
-try:
-    import numpy
-except ImportError:  # the gateway's environment has none; it is slower without
-    numpy = None  # type: ignore[assignment]
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+"""The gateway's environment has none, and it is slower without. Imported late: a supervisor needs none."""
 
 PIECE = 4 * 1024**2
 # Fits into a processor's own cache: several passes are made over it.
@@ -76,7 +75,7 @@ def readable(tensor: Tensor) -> bool:
 
 def numbers(tensor: Tensor, progress: Callable[[int], None] = lambda _: None) -> Numbers:
     """Read one tensor piece by piece; `progress` is told the bytes of each."""
-    counted = _with_numpy if numpy is not None else _without_numpy
+    counted = _with_numpy if HAS_NUMPY else _without_numpy
     special = zero = denormal = negative = greatest = 0
     with tensor.file.open("rb") as file:
         file.seek(tensor.begin)
@@ -103,6 +102,8 @@ def numbers(tensor: Tensor, progress: Callable[[int], None] = lambda _: None) ->
 
 
 def _with_numpy(piece: bytes, dtype: str) -> tuple[int, int, int, int, int]:
+    import numpy  # noqa: PLC0415
+
     if dtype == "I8":
         signed = numpy.frombuffer(piece, dtype="int8")
         greatest = max(int(signed.max()), -int(signed.min()))

@@ -14,7 +14,7 @@ from framekeeper.errors import DatabaseUnavailable, FramekeeperError
 from framekeeper.gateway.errors import translated
 from framekeeper.gateway.schemas import EngineObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
-from framekeeper.jobs.engines import Engine, all_engines
+from framekeeper.jobs.engines import Engine, EngineState, all_engines
 
 router = APIRouter(prefix="/health", tags=["operation"])
 
@@ -78,7 +78,8 @@ def _retrieve(reading: asyncio.Future[list[Engine]]) -> None:
 
 def _why_not(engine: EngineObject, stale_seconds: float) -> str:
     if engine.silent_seconds >= stale_seconds:
-        return f"{engine.id} has been silent for {engine.silent_seconds:.0f} s (last {engine.state})."
+        why = f": {engine.detail}" if engine.state == EngineState.FAILED and engine.detail else "."
+        return f"{engine.id} has been silent for {engine.silent_seconds:.0f} s (last {engine.state}){why}"
     phase = f", {engine.phase}" if engine.phase else ""
     detail = f": {engine.detail}" if engine.detail else ""
     return f"{engine.id} is {engine.state}{phase} for {engine.phase_seconds:.0f} s{detail}."
