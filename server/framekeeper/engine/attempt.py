@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from datetime import UTC, datetime
 
 import structlog
 
@@ -18,6 +19,7 @@ from framekeeper.engine.persist import persist
 from framekeeper.engine.step_clock import StepClock
 from framekeeper.errors import (
     DatabaseUnavailable,
+    DeadlineExceeded,
     EngineFailed,
     FramekeeperError,
     FramesInvalid,
@@ -54,6 +56,7 @@ class Attempt:
         examine: Examine,
         profile: str,
         rung: int = 0,
+        lead_seconds: float = 0.0,
     ) -> None:
         self.video = video
         self.released = asyncio.Event()
@@ -71,12 +74,16 @@ class Attempt:
         self._steps = video.steps
         self._abandoned = False
         self._stop_sent = False
+        #: Whether it is being stopped because its deadline is over.
+        self._late = False
         self._clock = StepClock(deadlines.step_seconds)
         self._changed = asyncio.Event()
         self._phase_started = self._started = time.monotonic()
         request = video.request
         shape = shape_class(request.width, request.height, request.num_frames)
         self._rung = rung
+        #: Seconds that the engine was free before this job, though it waited: each job loses some.
+        self._lead_seconds = lead_seconds
         #: Seconds from the start until the engine was free for the next job.
         self._taken: float | None = None
         self._labels = {"profile": profile, "shape_class": str(shape)}
@@ -229,12 +236,15 @@ class Attempt:
                 self.video,
                 profile=self._labels["profile"],
                 rung=self._rung,
-                seconds=total if self._taken is None else self._taken,
+                seconds=self._lead_seconds + (total if self._taken is None else self._taken),
             )
 
     async def _stopped(self) -> None:
         if self._abandoned:
             await self._again(EngineFailed("The supervisor was shut down."), counts=False)
+            return
+        if self._late:
+            await self._fail(DeadlineExceeded())
             return
         after = await persist(lambda: settle.cancelled(self._database, self.video))
         await self._discard_files()
@@ -323,5 +333,8 @@ class Attempt:
             else:
                 # A lost notification must not lose a cancel; a row that is not ours any more needs no work.
                 if row is None or row.cancel_requested_at is not None:
+                    self.stop()
+                elif row.overdue(datetime.now(UTC)) and not self._stop_sent:
+                    self._late = True
                     self.stop()
             await asyncio.sleep(REPORT_SECONDS)

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 #: A job that this engine may not take waits so long before it is offered again, to another engine.
 PUT_BACK_SECONDS = 5
+#: A longer time than this between two jobs is no time that fetching one takes.
+LEAD_SECONDS = 2.0
 
 
 class Serving:
@@ -57,6 +59,8 @@ class Serving:
         self._attempts: set[Attempt] = set()
         self._following: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
+        #: When the engine became free for another job; by time.monotonic.
+        self._free_since: float | None = None
         self._log = log.bind(engine=status.id)
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -140,6 +144,7 @@ class Serving:
             examine=self._examine,
             profile=self._status.profile.name,
             rung=self._course.rung.rung,
+            lead_seconds=self._lead_seconds(video),
         )
         self._attempts.add(attempt)
         following = asyncio.create_task(attempt.follow(), name=f"attempt {video.id}/{video.attempt}")
@@ -147,6 +152,14 @@ class Serving:
         following.add_done_callback(lambda task: self._finished(task, attempt))
         self._status.enter(EngineState.BUSY, detail=self._course.degraded)
         await self._until_released(attempt, following)
+
+    def _lead_seconds(self, video: Video) -> float:
+        """How long the engine was free before it started this job, if the job waited all that time."""
+        if self._free_since is None or video.started_at is None:
+            return 0.0
+        free = time.monotonic() - self._free_since
+        waited = (video.started_at - video.created_at).total_seconds()
+        return free if video.attempt == 1 and free < min(waited, LEAD_SECONDS) else 0.0
 
     async def _until_released(self, attempt: Attempt, following: asyncio.Task[None]) -> None:
         released = asyncio.create_task(attempt.released.wait())
@@ -158,6 +171,7 @@ class Serving:
             raise
         finally:
             released.cancel()
+            self._free_since = time.monotonic()
             self._idle()
 
     def _admits(self, video: Video) -> bool:

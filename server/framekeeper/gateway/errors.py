@@ -95,6 +95,8 @@ def _headers(error: FramekeeperError) -> dict[str, str]:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
+        # What OpenAI's clients read first (https://github.com/openai/openai-python, _base_client.py).
+        headers["Retry-After-Ms"] = str(math.ceil(error.retry_after * 1000))
     if error.status in POINTLESS_TO_REPEAT:
         headers["X-Should-Retry"] = "false"
     if error.status == HTTPStatus.UNAUTHORIZED:

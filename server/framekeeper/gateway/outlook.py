@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from framekeeper.database.pool import Database
+from framekeeper.errors import QueueFull
 from framekeeper.gateway.auth import Caller
 from framekeeper.jobs.bound import Bound, require_room
 from framekeeper.jobs.estimate import estimate
@@ -30,22 +30,26 @@ SHOWN_SECONDS = 0.5
 FRESH_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
 class Room:
-    """The line that a job is about to join, and how many have joined it since it was looked at."""
+    """Room in one model's line, for jobs that are about to join it."""
 
-    line: ModelLine
-    unseen: int
+    def __init__(self, outlook: Outlook, model: str) -> None:
+        self._outlook = outlook
+        self._model = model
+
+    @property
+    def line(self) -> ModelLine:
+        """As it is known at the moment."""
+        return self._outlook.known(self._model)
 
     def seconds(self, request: VideoRequest) -> float | None:
-        """What the job will take an engine."""
+        """What a job will take an engine."""
         shape = (request.width, request.height, request.num_frames)
         return estimate(shape, request.num_inference_steps, self.line.measured)
 
     def standing(self, video: Video) -> Standing:
-        """Where the job stands once it has joined."""
-        found = self.line.joined(video)
-        return Standing(None if found.place is None else found.place + self.unseen, found.seconds)
+        """Where a job stands that has been stored. To be called for each, so that the line counts it."""
+        return self._outlook.joined(video)
 
 
 class Outlook:
@@ -55,35 +59,61 @@ class Outlook:
         self._stale_seconds = stale_seconds
         self._line: Line | None = None
         self._looking = asyncio.Lock()
-        #: Jobs that are being accepted, by model, and those that were, with the time: no look has seen them.
+        #: Jobs that are being stored, by model.
         self._entering: Counter[str] = Counter()
-        self._entered: list[tuple[float, str, int]] = []
+        #: Jobs stored by this process, with the time: a look that began before has not seen them.
+        self._entered: list[tuple[float, Video]] = []
 
     async def line(self, database: Database, *, age: float = SHOWN_SECONDS) -> Line:
         """A line of at most this age. Raises DatabaseUnavailable."""
         asked = time.monotonic()
         async with self._looking:
             if self._line is None or self._line.at < asked - age:
-                self._line = line = await look(database, stale_seconds=self._stale_seconds)
+                line = await look(database, stale_seconds=self._stale_seconds)
+                self._line = line
                 self._entered = [each for each in self._entered if each[0] >= line.at]
+                for _, video in self._entered:
+                    self._join(line, video)
             return self._line
+
+    def known(self, model: str) -> ModelLine:
+        """One model's line as it is known, however old."""
+        return self._line.model(model) if self._line else ModelLine(model=model)
+
+    def joined(self, video: Video) -> Standing:
+        """Count a job that this process has stored; where it stands."""
+        self._entered.append((time.monotonic(), video))
+        nowhere = Standing(None, None)
+        if self._line is None:
+            return nowhere
+        self._join(self._line, video)
+        return self._line.standing(video.id) or nowhere
+
+    @staticmethod
+    def _join(line: Line, video: Video) -> None:
+        before = line.model(video.model)
+        if video.id not in before.standings:
+            line.models[video.model] = before.joined(video)
 
     @asynccontextmanager
     async def room(
         self, database: Database, model: str, bound: Bound, *, jobs: int = 1
     ) -> AsyncIterator[Room]:
-        """Hold room for so many jobs while the block stores them; yields what is before them.
+        """Hold room for so many jobs while the block stores them.
 
         Raises QueueFull, DatabaseUnavailable. Exact within this process; another one's jobs of the last
         moment are not seen.
         """
-        line = (await self.line(database, age=FRESH_SECONDS)).model(model)
-        unseen = self._entering[model] + sum(count for _, name, count in self._entered if name == model)
-        require_room(line, bound, jobs=jobs, unseen=unseen)
+        line = await self.line(database, age=FRESH_SECONDS)
+        try:
+            require_room(line.model(model), bound, jobs=jobs, unseen=self._entering[model])
+        except QueueFull:
+            # Nobody is sent away by an old look, nor told an old time.
+            line = await self.line(database, age=0)
+            require_room(line.model(model), bound, jobs=jobs, unseen=self._entering[model])
         self._entering[model] += jobs
         try:
-            yield Room(line, unseen)
-            self._entered.append((time.monotonic(), model, jobs))
+            yield Room(self, model)
         finally:
             self._entering[model] -= jobs
 

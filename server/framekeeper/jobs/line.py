@@ -70,8 +70,8 @@ class ModelLine:
     jobs: tuple[Open, ...] = ()
     engines: int = 0
 
-    def joined(self, video: Video) -> Standing:
-        """Where a job stands that has just joined this line, without another look."""
+    def joined(self, video: Video) -> ModelLine:
+        """This line with a job that has just joined it, without another look."""
         request = video.request
         last = max((job.queue_job_id for job in self.jobs if job.queue_job_id is not None), default=0)
         job = Open(
@@ -81,7 +81,7 @@ class ModelLine:
             num_frames=request.num_frames,
         )  # fmt: skip
         jobs = sorted((*self.jobs, job), key=lambda each: -each.priority)
-        return arrange(self.model, jobs, self.engines, self.measured).standings[video.id]
+        return arrange(self.model, jobs, self.engines, self.measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
