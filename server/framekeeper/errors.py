@@ -118,6 +118,15 @@ class ModelNotFound(FramekeeperError):
     advice = "GET /v1/models lists what is served."
 
 
+class IdempotencyKeyReused(FramekeeperError):
+    """The Idempotency-Key was used before with another body."""
+
+    status = 409
+    code = "idempotency_key_reused"
+    type = "invalid_request_error"
+    advice = "Use a new key for a new request, and the same body for a repeated one."
+
+
 class VideoNotFinished(FramekeeperError):
     """The video is not finished, so it has no content yet."""
 
@@ -176,6 +185,21 @@ class StorageFull(FramekeeperError):
     status = 507
     code = "storage_full"
     advice = "Free space in the media directory, or delete videos."
+
+
+class DeadlineExceeded(FramekeeperError):
+    """The video was not completed by its deadline, so its making was stopped."""
+
+    code = "deadline_exceeded"
+    advice = "Set a later deadline; estimated_seconds says how long a video will take."
+
+
+class StillBeingMade(FramekeeperError):
+    """The video is still being made after the longest time that this request may wait."""
+
+    status = 504
+    code = "still_being_made"
+    advice = "It goes on: poll GET /v1/videos/{id}, whose id is in X-Video-Id."
 
 
 class EngineFailed(FramekeeperError):

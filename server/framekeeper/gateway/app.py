@@ -11,9 +11,10 @@ from framekeeper import __version__
 from framekeeper.database.pool import Database
 from framekeeper.gateway import errors, layers
 from framekeeper.gateway.auth import KnownKeys
+from framekeeper.gateway.changes import Changes
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.outlook import Outlook
-from framekeeper.gateway.routes import engines, health, incidents, metrics, models, page, queue, videos
+from framekeeper.gateway.routes import PAGE, ROUTERS
 from framekeeper.gateway.schemas import ErrorAnswer
 from framekeeper.settings import Settings, SettingsError, load
 
@@ -30,11 +31,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database(settings.database_url, wait_seconds=4, name="framekeeper-gateway")
         app.state.database = database
+        app.state.changes = changes = Changes(database)
         await database.open()
         begin_metrics()
         try:
             yield
         finally:
+            await changes.close()
             await database.close()
 
     app = FastAPI(
@@ -48,7 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)
     layers.install(app, settings)
     errors.install(app)
-    for part in (videos, queue, models, engines, incidents, health, metrics):
-        app.include_router(part.router, responses={"default": {"model": ErrorAnswer}})
-    app.include_router(page.router)
+    for router in ROUTERS:
+        app.include_router(router, responses={"default": {"model": ErrorAnswer}})
+    app.include_router(PAGE)
     return app

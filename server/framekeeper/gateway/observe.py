@@ -28,6 +28,17 @@ CLIENT_GONE = 499
 QUIET = frozenset({"/health/live", "/health/ready", "/health/startup", "/metrics"})
 
 
+#: Where the deadline of a request's answer lies in its scope.
+DEADLINE = "framekeeper.deadline"
+
+
+def be_patient(scope: Scope) -> None:
+    """Lift the deadline of this request's answer: its route has one of its own."""
+    deadline: asyncio.Timeout | None = scope.get(DEADLINE)
+    if deadline is not None and not deadline.expired():
+        deadline.reschedule(None)
+
+
 class Observe:
     """ASGI middleware around the whole application."""
 
@@ -64,6 +75,7 @@ class Observe:
         metrics.IN_FLIGHT.inc()
         try:
             async with asyncio.timeout(self.answer_seconds) as deadline:
+                scope[DEADLINE] = deadline
                 await self.app(scope, receive, send_in_time)
         except ClientDisconnect:
             log.info("client went away")

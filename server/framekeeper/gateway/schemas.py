@@ -9,7 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.line import Standing
-from framekeeper.jobs.video import Video, VideoState
+from framekeeper.jobs.video import Priority, Video, VideoState
+
+PRIORITIES: dict[Priority, Literal["low", "normal", "high"]] = {
+    Priority.LOW: "low",
+    Priority.NORMAL: "normal",
+    Priority.HIGH: "high",
+}
 
 
 class VideoCreate(BaseModel):
@@ -30,6 +36,11 @@ class VideoCreate(BaseModel):
     boundary_ratio: float | None = Field(None, ge=0, le=1, description="Where the second expert takes over.")
     flow_shift: float | None = Field(None, gt=0, le=100, description="Shift of the noise schedule.")
     seed: int | None = Field(None, ge=0, lt=2**63, description="Drawn and reported when absent.")
+    priority: Literal["low", "normal", "high"] | None = Field(None, description="Among the jobs that wait.")
+    deadline: float | str | None = Field(
+        None, description="Seconds from now, or a moment as in RFC 3339; a video not completed by then fails."
+    )
+    webhook_url: str | None = Field(None, max_length=2000, description="Told when the video is final.")
 
 
 class VideoError(BaseModel):
@@ -49,7 +60,7 @@ class VideoObject(BaseModel):
     progress: int = Field(description="Percent.")
     created_at: int = Field(description="Unix seconds.")
     completed_at: int | None
-    expires_at: None = None
+    expires_at: int | None = Field(None, description="When its files are removed, or were.")
     size: str
     seconds: str
     prompt: str
@@ -72,6 +83,9 @@ class VideoObject(BaseModel):
     flow_shift: float | None
     seed: int
     bytes: int | None = Field(description="Size of the finished file.")
+    priority: Literal["low", "normal", "high"]
+    deadline_at: int | None
+    batch_id: str | None
     place: int | None = Field(description="Jobs that start before this one; null once it runs.")
     estimated_seconds: float | None = Field(
         description="Until it is done, from measured seconds; null where that is not known, or it is done."
@@ -110,11 +124,49 @@ class VideoObject(BaseModel):
             flow_shift=request.flow_shift,
             seed=request.seed,
             bytes=video.bytes,
+            priority=PRIORITIES[video.priority],
+            deadline_at=_seconds(video.deadline_at),
+            batch_id=video.batch_id,
+            expires_at=_seconds(video.expires_at),
             place=standing.place if standing and video.state is VideoState.QUEUED else None,
             estimated_seconds=round(standing.seconds, 1)
             if standing and standing.seconds is not None and not video.state.final
             else None,
         )
+
+
+class VideoEvent(BaseModel):
+    """The data of an event `video`: how it is after a change."""
+
+    id: str
+    status: VideoState
+    progress: int
+    phase: str | None
+    step: int
+    steps: int
+    attempt: int
+    place: int | None
+    estimated_seconds: float | None
+    error: VideoError | None
+
+    @classmethod
+    def of(cls, video: Video, standing: Standing | None = None) -> VideoEvent:
+        """The part of `VideoObject` that changes."""
+        return cls.model_validate(VideoObject.of(video, standing).model_dump(include=set(cls.model_fields)))
+
+
+class VideoBatchCreate(BaseModel):
+    """Up to 100 videos, each with the fields of `POST /v1/videos`."""
+
+    requests: list[VideoCreate] = Field(min_length=1, max_length=100)
+
+
+class VideoBatch(BaseModel):
+    """The videos of a batch, in the order of its requests."""
+
+    object: Literal["list"] = "list"
+    batch_id: str
+    data: list[VideoObject]
 
 
 class VideoList(BaseModel):

@@ -20,6 +20,8 @@ from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.fields import Fields, shown
 from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN
 from framekeeper.jobs.video import VideoRequest
+from framekeeper.jobs.wishes import FIELDS as WISHES
+from framekeeper.jobs.wishes import Wishes, read_wishes
 
 #: Longest prompt. The encoder cuts at 512 tokens anyway; this bounds what is stored.
 MAX_PROMPT = 10_000
@@ -38,7 +40,7 @@ DRAWN_SEEDS = 2**32
 KNOWN = (
     "model", "prompt", "negative_prompt", "size", "width", "height", "seconds", "num_frames", "fps",
     "num_inference_steps", "guidance_scale", "guidance_scale_2", "boundary_ratio", "flow_shift", "seed",
-    "input_reference",
+    *WISHES, "input_reference",
 )  # fmt: skip
 
 SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})", re.ASCII)
@@ -77,10 +79,28 @@ def resolve(
     *,
     draw_seed: Callable[[], int] = lambda: secrets.randbelow(DRAWN_SEEDS),
 ) -> tuple[str, VideoRequest]:
-    """The model and the request with every default filled in.
+    """As `admit`, without the wishes."""
+    admitted = admit(fields, engines, draw_seed=draw_seed)
+    return admitted.model, admitted.request
 
-    Raises InvalidRequest with all faults at once, ModelNotFound, or NoEngine.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that an engine can make, with every default filled in, and what is wished beside it."""
+
+    model: str
+    request: VideoRequest
+    wishes: Wishes
+
+
+def admit(
+    fields: Mapping[str, Any],
+    engines: Sequence[Engine],
+    *,
+    draw_seed: Callable[[], int] = lambda: secrets.randbelow(DRAWN_SEEDS),
+    now: datetime | None = None,
+) -> Admitted:
+    """Raises InvalidRequest with all faults at once, ModelNotFound, or NoEngine. `now` is for deadlines."""
     read = Fields(fields)
     model, serving = _choose_model(read, engines)
     limits = [Limits.of(engine) for engine in serving]
@@ -97,12 +117,13 @@ def resolve(
     boundary = read.number("boundary_ratio", 0, 1)
     flow_shift = read.number("flow_shift", 0, MAX_FLOW_SHIFT, above=True)
     seed = read.integer("seed", 0, MAX_SEED)
+    wishes = read_wishes(read, now or datetime.now(UTC))
     _refuse_other_fields(read)
     if not read.faults:
         _check_together(read, limits, (width, height, num_frames, steps))
     read.raise_faults()
 
-    return model, VideoRequest(
+    request = VideoRequest(
         prompt=prompt,
         negative_prompt=_or_default(negative, defaults.get("negative_prompt")),
         width=width,
@@ -116,6 +137,7 @@ def resolve(
         flow_shift=_or_default(flow_shift, defaults.get("flow_shift")),
         seed=draw_seed() if seed is None else seed,
     )
+    return Admitted(model, request, wishes)
 
 
 def _or_default(value: Any, default: Any) -> Any:

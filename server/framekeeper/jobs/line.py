@@ -161,7 +161,8 @@ def arrange(model: str, jobs: Sequence[Open], engines: int, measured: Sequence[M
     free += [0.0] * max(0, engines - len(running))
     starts: list[float | None] = []
     known = bool(engines) and None not in free
-    times = [each for each in free if each is not None]
+    # An engine takes its next job while the last one is still being encoded: that one holds nothing up.
+    times = sorted((each for each in free if each is not None), reverse=True)[: max(1, engines)]
     heapq.heapify(times)
     idle = max(times, default=0.0)
     for place, job in enumerate(_order(job for job in jobs if not job.running)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
-from framekeeper.jobs.video import COLUMNS, Video, accepted_at
+from framekeeper.jobs.video import COLUMNS, Video, VideoState, accepted_at
 
 #: SQL for the rows that a caller may know of: all, where `sees` is NULL, else those of this owner.
 VISIBLE = "deleted_at IS NULL AND (%(sees)s::text IS NULL OR owner = %(sees)s)"
@@ -26,13 +27,25 @@ async def find(database: Database, video_id: str, *, sees: str | None = None) ->
     return Video.from_row(row)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Only:
+    """Which jobs a page is made of; None means any."""
+
+    sees: str | None = None
+    state: VideoState | None = None
+    batch_id: str | None = None
+
+
+EVERYTHING = Only()
+
+
 async def page(
     database: Database,
     *,
     limit: int,
     after: str | None = None,
     order: Literal["asc", "desc"] = "desc",
-    sees: str | None = None,
+    only: Only = EVERYTHING,
 ) -> tuple[list[Video], bool]:
     """Up to `limit` jobs by creation, starting behind the job `after`; and whether more follow.
 
@@ -49,8 +62,17 @@ async def page(
     rows = await database.fetch_all(
         f"""
         SELECT {COLUMNS} FROM videos WHERE {VISIBLE} {behind}
+            AND (%(state)s::text IS NULL OR state = %(state)s)
+            AND (%(batch)s::text IS NULL OR batch_id = %(batch)s)
         ORDER BY created_at {direction}, id {direction} LIMIT %(limit)s
         """,
-        {"after": after, "moment": moment, "limit": limit + 1, "sees": sees},
+        {
+            "after": after,
+            "moment": moment,
+            "limit": limit + 1,
+            "sees": only.sees,
+            "state": only.state,
+            "batch": only.batch_id,
+        },
     )
     return [Video.from_row(row) for row in rows[:limit]], len(rows) > limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from framekeeper.database.pool import Database
-from framekeeper.errors import EngineFailed
+from framekeeper.errors import DeadlineExceeded, EngineFailed
 from framekeeper.jobs import settle
 from framekeeper.jobs.engines import Engine, EngineState, all_engines
 from framekeeper.jobs.places import fill_all
@@ -109,6 +109,15 @@ async def fail_unadmitted(
             if (after := await settle.fail_queued(database, video, error)) is not None:
                 failed.append(after)
     return failed
+
+
+async def fail_overdue(database: Database) -> list[Video]:
+    """Fail queued jobs whose deadline is over; return them. An engine stops those that it works on."""
+    rows = await database.fetch_all(
+        f"SELECT {COLUMNS} FROM videos WHERE state = 'queued' AND deadline_at < clock_timestamp()"
+    )
+    failed = [await settle.fail_queued(database, Video.from_row(row), DeadlineExceeded()) for row in rows]
+    return [video for video in failed if video is not None]
 
 
 def _may_make(engine: Engine, request: VideoRequest) -> bool:

@@ -6,12 +6,13 @@ writer holds. A host that comes back late changes nothing; the functions then re
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Connection, Database
-from framekeeper.errors import FramekeeperError
+from framekeeper.errors import DeadlineExceeded, FramekeeperError
 from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.video import COLUMNS, Video
 from framekeeper.jobs.wake import wake
@@ -66,7 +67,8 @@ async def complete(
     size: int,
     facts: dict[str, Any],
 ) -> Video | None:
-    """Publish the files of this attempt. A job whose owner asked to stop it in the meantime is cancelled.
+    """Publish the files of this attempt. A job whose owner asked to stop it in the meantime is cancelled, and
+    one that is later than its deadline is failed.
 
     Asked again, because the answer was lost, it gives the same row.
     """
@@ -76,6 +78,8 @@ async def complete(
             return await _published(connection, video, video_file)
         if held.cancel_requested_at is not None:
             return await _finish(connection, held, "state = 'cancelled'", {})
+        if held.overdue(datetime.now(UTC)):
+            return await _fail(connection, held, DeadlineExceeded())
         return await _finish(
             connection,
             held,
@@ -143,6 +147,8 @@ async def requeue(
             return None
         if held.cancel_requested_at is not None:
             return await _finish(connection, held, "state = 'cancelled'", {})
+        if held.overdue(datetime.now(UTC)):
+            return await _fail(connection, held, DeadlineExceeded(), incident_id)
         if engine_died and held.engine_deaths + 1 >= QUARANTINE_AFTER:
             ended = (
                 f"{QUARANTINE_AFTER} engines ended while they worked on this video, so it is not tried again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from framekeeper.database.pool import Database
 from framekeeper.jobs.video import VideoRequest
 
@@ -15,8 +17,8 @@ _PIXELS = (
 )
 
 
-async def bytes_needed(database: Database, request: VideoRequest) -> int:
-    """Bytes of media that this job and all open ones will write. Raises DatabaseUnavailable."""
+async def bytes_needed(database: Database, requests: Sequence[VideoRequest]) -> int:
+    """Bytes of media that these jobs and all open ones will write. Raises DatabaseUnavailable."""
     row = await database.fetch_one(
         f"""
         SELECT
@@ -29,7 +31,7 @@ async def bytes_needed(database: Database, request: VideoRequest) -> int:
         """
     )
     assert row is not None
-    pixels = row["open"] + request.width * request.height * request.num_frames
+    pixels = row["open"] + sum(each.width * each.height * each.num_frames for each in requests)
     # A video may be less compressible than those before it.
     ratio = min(BYTES_PER_PIXEL, 2 * row["ratio"]) if row["ratio"] else BYTES_PER_PIXEL
     return int(pixels * ratio)

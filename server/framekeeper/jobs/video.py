@@ -121,6 +121,10 @@ class Video:
             return 100
         return min(99, 100 * self.step // self.steps) if self.steps else 0
 
+    def overdue(self, now: datetime) -> bool:
+        """Whether its deadline is over."""
+        return self.deadline_at is not None and now > self.deadline_at
+
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Video:
         """Build from a row of `SELECT {COLUMNS}`."""

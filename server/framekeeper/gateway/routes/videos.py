@@ -11,20 +11,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
-from framekeeper.gateway import content, metrics
+from framekeeper.gateway import content
+from framekeeper.gateway.acceptance import REPLAYED, AcceptanceOf
 from framekeeper.gateway.auth import ReaderOf, SubmitterOf
 from framekeeper.gateway.body import read_fields
-from framekeeper.gateway.outlook import Outlook, OutlookOf, bound_of, quota_of
+from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.jobs import cancel, lookup
-from framekeeper.jobs.admission import resolve
-from framekeeper.jobs.engines import all_engines
 from framekeeper.jobs.fields import shown
 from framekeeper.jobs.line import Standing
-from framekeeper.jobs.quota import charge
-from framekeeper.jobs.space import bytes_needed
-from framekeeper.jobs.submit import Terms, enter
 from framekeeper.jobs.video import Video, VideoState
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"])
@@ -53,31 +49,14 @@ VideoId = Annotated[str, Depends(_known_form)]
 
 
 @router.post("", openapi_extra=BODY)
-async def create(
-    request: Request, caller: SubmitterOf, outlook: OutlookOf, database: DatabaseOf, settings: SettingsOf
-) -> VideoObject:
+async def create(request: Request, response: Response, acceptance: AcceptanceOf) -> VideoObject:
     """Accept a video. The answer comes at once, with status `queued`."""
-    fields = await read_fields(request)
-    model, wanted = resolve(fields, await all_engines(database))
-    needed = await bytes_needed(database, wanted)
-    await asyncio.to_thread(content.require_space, settings.media_directory, settings.min_free_bytes, needed)
-    async with (
-        outlook.room(database, model, bound_of(settings)) as room,
-        database.transaction() as connection,
-    ):
-        if caller.key_id is not None:
-            await charge(connection, caller.key_id, quota_of(caller, settings))
-        seconds = room.seconds(wanted)
-        terms = Terms(
-            owner=caller.key_id,
-            estimated_seconds=seconds,
-            # Observe has bound it; the lines of the engine about this job carry it, too.
-            request_id=structlog.contextvars.get_contextvars().get("request_id"),
-        )
-        video = await enter(database, connection, model, wanted, terms)
+    accepted = await acceptance.accept("video", [await read_fields(request)])
+    (video,) = accepted.videos
     structlog.contextvars.bind_contextvars(video_id=video.id)
-    metrics.ACCEPTED.labels(model).inc()
-    return VideoObject.of(video, room.standing(video))
+    if accepted.replayed:
+        response.headers[REPLAYED] = "true"
+    return VideoObject.of(video, accepted.standing(video))
 
 
 @router.get("")
@@ -89,11 +68,14 @@ async def list_videos(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: str | None = None,
     order: Literal["asc", "desc"] = "desc",
+    status: VideoState | None = None,
+    batch_id: str | None = None,
 ) -> VideoList:
     """Videos by the time they were accepted; `after` is the last id of the page before."""
     if after is not None and not VIDEO_ID.fullmatch(after):
         raise InvalidRequest(f"after={shown(after)} is not the id of a video.", param="after")
-    videos, more = await lookup.page(database, limit=limit, after=after, order=order, sees=caller.sees)
+    only = lookup.Only(sees=caller.sees, state=status, batch_id=batch_id)
+    videos, more = await lookup.page(database, limit=limit, after=after, order=order, only=only)
     standings = await outlook.standings(database, videos)
     return VideoList(
         data=[VideoObject.of(video, standings.get(video.id)) for video in videos],

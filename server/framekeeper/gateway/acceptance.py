@@ -1,0 +1,158 @@
+"""From the fields of one request, or of a batch, to jobs that are accepted: all of them or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import uuid4
+
+import structlog
+from fastapi import Depends, Request
+
+from framekeeper.database.pool import Connection, Database
+from framekeeper.errors import InvalidRequest
+from framekeeper.gateway import content, metrics
+from framekeeper.gateway.auth import Caller, SubmitterOf
+from framekeeper.gateway.outlook import Outlook, OutlookOf, Room, bound_of, quota_of
+from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.jobs import idempotency, lookup
+from framekeeper.jobs.admission import Admitted, admit
+from framekeeper.jobs.engines import all_engines
+from framekeeper.jobs.line import Standing
+from framekeeper.jobs.quota import charge
+from framekeeper.jobs.space import bytes_needed
+from framekeeper.jobs.submit import Terms, enter
+from framekeeper.jobs.video import Video
+from framekeeper.settings import Settings
+
+#: Header of an answer that tells of jobs which an earlier request made.
+REPLAYED = "Idempotent-Replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The jobs, in the order of the request; `replayed` where an earlier request with this key made them."""
+
+    videos: list[Video]
+    standings: Mapping[str, Standing | None]
+    replayed: bool = False
+
+    def standing(self, video: Video) -> Standing | None:
+        """Where a job stands in the line."""
+        return self.standings.get(video.id)
+
+
+class Acceptance:
+    """What one request needs to have jobs accepted."""
+
+    def __init__(
+        self, request: Request, caller: Caller, outlook: Outlook, database: Database, settings: Settings
+    ) -> None:
+        given = request.headers.get("idempotency-key")
+        self._key = None if given is None else idempotency.checked(given)
+        self._caller, self._outlook = caller, outlook
+        self._database, self._settings = database, settings
+
+    async def accept(
+        self, kind: str, bodies: Sequence[Mapping[str, Any]], *, batch: bool = False
+    ) -> Accepted:
+        """Store the jobs. `kind` tells one use of an idempotency key from another.
+
+        Raises what a client can do wrong, QueueFull, RateLimited, TooManyJobs, StorageFull,
+        DatabaseUnavailable.
+        """
+        body_hash = idempotency.fingerprint(kind, [dict(body) for body in bodies])
+        if self._key is not None:
+            ids = await idempotency.find(self._database, self._caller.key_id, self._key, body_hash)
+            if ids is not None:
+                return await self._replay(ids)
+        wanted = await self._admit(bodies, batch=batch)
+        needed = await bytes_needed(self._database, [each.request for each in wanted])
+        await asyncio.to_thread(
+            content.require_space, self._settings.media_directory, self._settings.min_free_bytes, needed
+        )
+        batch_id = f"batch_{uuid4().hex}" if batch else None
+        async with AsyncExitStack() as stack:
+            rooms = {
+                model: await stack.enter_async_context(
+                    self._outlook.room(self._database, model, bound_of(self._settings), jobs=jobs)
+                )
+                for model, jobs in Counter(each.model for each in wanted).items()
+            }
+            connection = await stack.enter_async_context(self._database.transaction())
+            ids = None
+            if self._key is not None:
+                ids = await idempotency.claim(connection, self._caller.key_id, self._key, body_hash)
+            videos = [] if ids else await self._enter(connection, wanted, rooms, batch_id)
+        if ids:
+            # Not before this transaction has given its connection back: many of these may wait for another.
+            return await self._replay(ids)
+        for video in videos:
+            metrics.ACCEPTED.labels(video.model).inc()
+        return Accepted(videos, {video.id: rooms[video.model].standing(video) for video in videos})
+
+    async def _admit(self, bodies: Sequence[Mapping[str, Any]], *, batch: bool) -> list[Admitted]:
+        engines = await all_engines(self._database)
+        wanted = []
+        for number, body in enumerate(bodies):
+            try:
+                wanted.append(admit(body, engines))
+            except InvalidRequest as error:
+                if not batch:
+                    raise
+                raise InvalidRequest(
+                    f"requests[{number}]: {error.message}", param=f"requests[{number}].{error.param}"
+                ) from None
+        return wanted
+
+    async def _enter(
+        self,
+        connection: Connection,
+        wanted: Sequence[Admitted],
+        rooms: Mapping[str, Room],
+        batch_id: str | None,
+    ) -> list[Video]:
+        owner = self._caller.key_id
+        if owner is not None:
+            await charge(connection, owner, quota_of(self._caller, self._settings), jobs=len(wanted))
+        # Observe has bound it; the lines of the engine about this job carry it, too.
+        request_id = structlog.contextvars.get_contextvars().get("request_id")
+        videos = [
+            await enter(
+                self._database,
+                connection,
+                each.model,
+                each.request,
+                Terms(
+                    owner=owner,
+                    priority=each.wishes.priority,
+                    deadline_at=each.wishes.deadline_at,
+                    webhook_url=each.wishes.webhook_url,
+                    batch_id=batch_id,
+                    request_id=request_id,
+                    estimated_seconds=rooms[each.model].seconds(each.request),
+                ),
+            )
+            for each in wanted
+        ]
+        if self._key is not None:
+            await idempotency.keep(connection, owner, self._key, [video.id for video in videos])
+        return videos
+
+    async def _replay(self, ids: Sequence[str]) -> Accepted:
+        videos = [await lookup.find(self._database, each, sees=self._caller.sees) for each in ids]
+        standings = await self._outlook.standings(self._database, videos)
+        return Accepted(videos, standings, replayed=True)
+
+
+async def _acceptance(
+    request: Request, caller: SubmitterOf, outlook: OutlookOf, database: DatabaseOf, settings: SettingsOf
+) -> Acceptance:
+    return Acceptance(request, caller, outlook, database, settings)
+
+
+AcceptanceOf = Annotated[Acceptance, Depends(_acceptance)]

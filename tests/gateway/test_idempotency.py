@@ -1,0 +1,77 @@
+"""Idempotency-Key: one job, however often and wherever it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from framekeeper.database.pool import Database
+from framekeeper.settings import Settings
+from gateway.serving import served
+
+pytestmark = pytest.mark.usefixtures("ready_engine")
+
+KEY = {"Idempotency-Key": "order-17"}
+BODY = {"prompt": "a cat"}
+
+
+async def jobs(database: Database) -> int:
+    row = await database.fetch_one("SELECT count(*) AS jobs FROM videos")
+    assert row is not None
+    return int(row["jobs"])
+
+
+async def test_repeated_request_gives_the_same_job(web: httpx.AsyncClient, database: Database) -> None:
+    first = await web.post("/v1/videos", json=BODY, headers=KEY)
+    again = await web.post(
+        "/v1/videos", content=b'{"prompt":  "a cat"}', headers=KEY | {"Content-Type": "application/json"}
+    )
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json()["id"] == again.json()["id"]
+    assert ("idempotent-replayed" in first.headers, again.headers["idempotent-replayed"]) == (False, "true")
+    assert await jobs(database) == 1
+    assert (await web.post("/v1/videos", json=BODY)).json()["id"] != first.json()["id"]
+
+
+async def test_other_body_with_a_used_key_is_refused(web: httpx.AsyncClient, database: Database) -> None:
+    await web.post("/v1/videos", json=BODY, headers=KEY)
+    for path, body in (("/v1/videos", {"prompt": "a dog"}), ("/v1/videos/batch", {"requests": [BODY]})):
+        answer = await web.post(path, json=body, headers=KEY)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_reused")
+        assert answer.headers["x-should-retry"] == "false"
+    assert await jobs(database) == 1
+
+
+async def test_race_over_two_gateways_makes_one_job(settings: Settings, url: str, database: Database) -> None:
+    with served(settings) as other:
+        async with httpx.AsyncClient(timeout=30) as client:
+            answers = await asyncio.gather(
+                *(client.post(f"{base}/v1/videos", json=BODY, headers=KEY) for base in (url, other) * 10)
+            )
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+    assert await jobs(database) == 1
+
+
+async def test_refused_request_leaves_its_key_free(web: httpx.AsyncClient) -> None:
+    assert (await web.post("/v1/videos", json={"prompt": ""}, headers=KEY)).status_code == 400
+    assert (await web.post("/v1/videos", json=BODY, headers=KEY)).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["", "with space", "x" * 256])
+async def test_unusable_key_is_named(web: httpx.AsyncClient, key: str) -> None:
+    answer = await web.post("/v1/videos", json=BODY, headers={"Idempotency-Key": key})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "Idempotency-Key"
+
+
+async def test_key_is_forgotten_after_its_time(web: httpx.AsyncClient, database: Database) -> None:
+    first = (await web.post("/v1/videos", json=BODY, headers=KEY)).json()["id"]
+    async with database.transaction() as connection:
+        await connection.execute("UPDATE idempotency_keys SET created_at = created_at - interval '2 days'")
+    answer = await web.post("/v1/videos", json={"prompt": "a dog"}, headers=KEY)
+    assert answer.status_code == 200
+    assert answer.json()["id"] != first
