@@ -4,7 +4,7 @@
 
 200 clients submit, poll once a second and delete; then the same again with 500 listeners to events. One
 gateway of two processes, real vllm-omni on the CPU with the small checkpoint (`--fault`: the fault backend).
-Exit status 1 when there was an answer of 500 or above, a broken connection, no stream that ended as it should,
+Exit status 1 when there was an answer of 500 or above, a broken connection, no stream that ended right,
 a gateway that grew, or a part that could not be measured.
 """
 

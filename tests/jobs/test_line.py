@@ -47,6 +47,16 @@ def test_jobs_are_done_one_after_the_other_behind_the_running_one() -> None:
     assert (line.wait_seconds, line.idle_seconds, line.starts) == (26.0, 26.0, (6.0, 16.0))
 
 
+def test_a_job_that_is_only_encoded_yet_is_no_second_engine() -> None:
+    jobs = [
+        job("encoded", 1, running=True, elapsed=10.5, step=6),
+        job("run", 2, running=True, elapsed=1.0),
+        job("a", 3),
+    ]
+    line = arrange("tiny", jobs, 1, [TEN_SECONDS])
+    assert (line.starts, line.standings["a"].seconds) == ((9.0,), 19.0)
+
+
 def test_two_engines_share_the_line() -> None:
     line = arrange("tiny", [job(name, number) for number, name in enumerate("abc")], 2, [TEN_SECONDS])
     assert [line.standings[name].seconds for name in "abc"] == [10.0, 10.0, 20.0]
