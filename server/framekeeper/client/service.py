@@ -41,7 +41,7 @@ class Unreachable(ClientError):
 
 
 class Service:
-    """Requests to one address. Once it ever answered, a lost connection is tried again for `patience` seconds."""
+    """Requests to one address; once it ever answered, it is tried again for `patience` seconds."""
 
     def __init__(self, url: str, key: str | None, patience: float) -> None:
         parts = urlsplit(url)
@@ -174,10 +174,9 @@ def refusal(answer: httpx.Response) -> ClientError:
     except (ValueError, AttributeError):
         message, code = "", None
     if not message:
-        message = (
-            f"{answer.request.url.copy_with(query=None)} answered {answer.status_code} {answer.reason_phrase}"
-            f"{': check --url' if answer.status_code in (404, 405) else ''}."
-        )
+        message = f"{answer.request.url.host} answered {answer.status_code} {answer.reason_phrase}."
+    if answer.status_code in (404, 405) and code in (None, "not_found", "method_not_allowed"):
+        return ClientError(f"{message} Check --url.", 2, http=answer.status_code, code=code)
     if answer.status_code in (401, 403):
         return ClientError(f"{message} Set FRAMEKEEPER_API_KEY or --key-file.", 2, http=answer.status_code)
     if answer.status_code in PASSING:

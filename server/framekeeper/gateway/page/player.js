@@ -1,6 +1,6 @@
 /** Watching one video, and taking it away. */
 
-import { contentUrl, key } from "./api.js";
+import { contentUrl, key, request } from "./api.js";
 import { $, element } from "./elements.js";
 import { facts } from "./words.js";
 
@@ -49,11 +49,13 @@ function stop() {
   if (src.startsWith("blob:")) URL.revokeObjectURL(src);
 }
 
+/** Save the file under a name that says what it is; a link to it would get the service's own name. */
 export async function download(video) {
-  const url = await contentUrl(video.id);
-  const link = element("a", { href: url, download: `${video.prompt.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-") || video.id}.mp4` });
+  const url = URL.createObjectURL(await (await request(`v1/videos/${video.id}/content`)).blob());
+  const name = video.prompt.slice(0, 40).replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "");
+  const link = element("a", { href: url, download: `${name || video.id}.mp4` });
   document.body.append(link);
   link.click();
   link.remove();
-  if (url.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(url), 60000);
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
 }

@@ -1,0 +1,68 @@
+"""A real Chromium (Debian's) before a real service."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from cluster import Cluster, new_database
+from faulty import begin
+from system import System
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Not skipped where there is none: a page that nobody looked at is not tested."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "Chromium is missing: apt-get install chromium"
+    with sync_playwright() as playwright:
+        # As root, and in a container, Chromium has no sandbox of its own.
+        launched = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required"],
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh page. No script of it may fail, and nothing of it may be refused by its own policy."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+    opened = context.new_page()
+    opened.set_default_timeout(15_000)
+    faults: list[str] = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    opened.on(
+        "console", lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None
+    )
+    yield opened
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="module")
+def service(
+    postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """One supervisor with the fault backend, one gateway; jobs of six steps last a second."""
+    for url in new_database(postgres_cluster, postgres_template):
+        system = begin(tmp_path_factory.mktemp("page"), url, [], script={"step_seconds": 0.15})
+        try:
+            system.urls = [system.start_gateway()]
+            yield system
+            system.close()
+        finally:
+            system.abandon()
+
+
+@pytest.fixture(scope="session")
+def shots() -> Path:
+    """Where the pictures go that a person looks at."""
+    directory = Path(__file__).resolve().parents[2] / "build" / "page"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
