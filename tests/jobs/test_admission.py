@@ -110,7 +110,7 @@ def test_seed_is_drawn_when_absent_and_then_fixed() -> None:
         ({"num_frames": 50}, "num_frames", "more than 49"),
         ({"num_frames": 0}, "num_frames", "less than 1"),
         ({"num_frames": 9.5}, "num_frames", "num_frames=9.5 is not an integer"),
-        ({"num_frames": "9.0"}, "num_frames", "not an integer"),
+        ({"num_frames": "9.5"}, "num_frames", "not an integer"),
         ({"num_frames": " 9"}, "num_frames", "not an integer"),
         ({"num_frames": "1_7"}, "num_frames", "not an integer"),
         ({"num_frames": "0x9"}, "num_frames", "not an integer"),
@@ -159,6 +159,10 @@ def test_fault_is_named_with_its_field_value_and_remedy(
     assert words in error.message
     assert error.param == param
     assert len(error.message) < 500
+
+
+def test_whole_number_may_be_written_as_a_float() -> None:
+    assert admitted(fps="24.0", num_frames="9.0", seed=7.0).fps == 24
 
 
 def test_all_faults_are_told_at_once_and_the_first_names_the_field() -> None:

@@ -19,6 +19,8 @@ from framekeeper.errors import InvalidRequest, ModelNotFound, NoEngine
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.fields import Fields, shown
 from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN
+from framekeeper.jobs.upstream import NAMES as UPSTREAM
+from framekeeper.jobs.upstream import read_upstream, unpack
 from framekeeper.jobs.video import VideoRequest
 from framekeeper.jobs.wishes import FIELDS as WISHES
 from framekeeper.jobs.wishes import Wishes, read_wishes
@@ -40,7 +42,7 @@ DRAWN_SEEDS = 2**32
 KNOWN = (
     "model", "prompt", "negative_prompt", "size", "width", "height", "seconds", "num_frames", "fps",
     "num_inference_steps", "guidance_scale", "guidance_scale_2", "boundary_ratio", "flow_shift", "seed",
-    *WISHES, "input_reference",
+    *WISHES,
 )  # fmt: skip
 
 SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})", re.ASCII)
@@ -101,7 +103,7 @@ def admit(
     now: datetime | None = None,
 ) -> Admitted:
     """Raises InvalidRequest with all faults at once, ModelNotFound, or NoEngine. `now` is for deadlines."""
-    read = Fields(fields)
+    read = Fields(unpack(dict(fields)))
     model, serving = _choose_model(read, engines)
     limits = [Limits.of(engine) for engine in serving]
     defaults = _representative(serving).defaults
@@ -322,15 +324,11 @@ def _read_steps(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limi
 
 
 def _refuse_other_fields(read: Fields) -> None:
-    if read.present("input_reference"):
-        read.refuse(
-            "input_reference",
-            "input_reference is not supported: this model makes videos from text only; leave it out.",
-        )
+    read_upstream(read)
     for name in read.values:
-        if name not in KNOWN:
+        if name not in KNOWN and name not in UPSTREAM:
             nearest = difflib.get_close_matches(name, KNOWN, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(KNOWN[:-1])}."
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(KNOWN)}."
             read.refuse(name, f"{shown(name)} is not a known field: {hint}")
 
 

@@ -15,6 +15,8 @@ from typing import Any
 from framekeeper.errors import InvalidRequest
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+#: What a client sends that holds a whole number as a float.
+WHOLE = re.compile(r"[+-]?[0-9]{1,15}\.0{1,9}", re.ASCII)
 NUMBER = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 #: Longest piece of a client's value that a message repeats.
@@ -95,6 +97,8 @@ class Fields:
             number = int(value)
         elif isinstance(value, str) and INTEGER.fullmatch(value):
             number = int(value)
+        elif isinstance(value, str) and WHOLE.fullmatch(value):
+            number = int(value.partition(".")[0])
         wanted = advice or f"set an integer from {least} to {most}"
         if number is None:
             self.refuse(name, f"{name}={shown(value)} is not an integer: {wanted}.")
