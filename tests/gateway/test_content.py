@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
 from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed
-from framekeeper.jobs import cancel, settle
+from framekeeper.gateway import content
+from framekeeper.jobs import cancel, lookup, settle
 from framekeeper.jobs.submit import submit
 from framekeeper.settings import Settings
 from gateway.test_openai_client import claim, complete
@@ -221,3 +224,21 @@ async def test_deleting_a_running_video_leaves_its_files_to_the_engine(
 async def test_one_of_two_deletes_wins(web: httpx.AsyncClient, video_id: str) -> None:
     answers = await asyncio.gather(*(web.delete(f"/v1/videos/{video_id}") for _ in range(2)))
     assert sorted(answer.status_code for answer in answers) == [200, 404]
+
+
+async def test_deleting_does_not_cut_a_download_that_has_begun(
+    video_id: str, database: Database, settings: Settings
+) -> None:
+    video = await lookup.find(database, video_id)
+    path = content.locate(settings.media_directory, video, "video")
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    response = content.file_response(Request(scope), path, video, "video")
+    content.remove_files(settings.media_directory, video_id)
+    assert not path.exists()
+    received = bytearray()
+
+    async def send(message: Any) -> None:
+        received.extend(message.get("body", b""))
+
+    await response(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+    assert bytes(received) == CONTENT

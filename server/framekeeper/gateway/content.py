@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from stat import S_ISREG
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 from fastapi import Request
 from fastapi.responses import FileResponse, Response
 from starlette.datastructures import MutableHeaders
+from starlette.types import Receive, Scope, Send
 
 from framekeeper.errors import ContentLost, StorageFull, VideoExpired, VideoNotFinished
 from framekeeper.gateway.errors import RangeNotSatisfiable
@@ -46,29 +48,52 @@ def locate(media: Path, video: Video, variant: Variant) -> Path:
     return path
 
 
+class OpenedFile(FileResponse):
+    """A file that was opened before its answer began: who deletes it meanwhile cuts no download."""
+
+    def __init__(self, file: BinaryIO, **options: Any) -> None:
+        self._file = file
+        # A name of the open file itself, also when it has no other any more (man 5 proc_pid_fd).
+        super().__init__(f"/proc/self/fd/{file.fileno()}", stat_result=os.fstat(file.fileno()), **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with self._file:
+            await super().__call__(scope, receive, send)
+
+
 def file_response(request: Request, path: Path, video: Video, variant: Variant) -> Response:
     """The file, a part of it, or 304. Raises RangeNotSatisfiable or ContentLost."""
-    try:
-        facts = path.stat()
-    except FileNotFoundError:
-        facts = None
-    if facts is None or not S_ISREG(facts.st_mode):
-        raise ContentLost(f"The {variant} of {video.id} was made, but its file is gone.", param="video_id")
     # The same from every gateway, whatever its copy's modification time: a file is never rewritten.
     etag = f'"{video.id}-{video.attempt}-{variant}"'
     known = request.headers.get("if-none-match", "")
-    if known == "*" or etag in [tag.strip().removeprefix("W/") for tag in known.split(",")]:
-        return Response(status_code=304, headers={"ETag": etag})
-    response = FileResponse(
-        path,
-        media_type=MEDIA_TYPES[variant],
-        filename=f"{video.id}{path.suffix}",
-        content_disposition_type="inline",
-        stat_result=facts,
-        headers={"ETag": etag, "Cache-Control": "private, no-cache"},
-    )
-    _settle_range(request, facts.st_size, {etag, response.headers["last-modified"]})
-    return response
+    with ExitStack() as closing:
+        try:
+            # Not blocking: a pipe in its place would wait for a writer.
+            file = closing.enter_context(open(path, "rb", opener=_opener))
+        except OSError:
+            file = None
+        if file is None or not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ContentLost(
+                f"The {variant} of {video.id} was made, but its file is gone.", param="video_id"
+            )
+        if known == "*" or etag in [tag.strip().removeprefix("W/") for tag in known.split(",")]:
+            return Response(status_code=304, headers={"ETag": etag})
+        response = OpenedFile(
+            file,
+            media_type=MEDIA_TYPES[variant],
+            filename=f"{video.id}{path.suffix}",
+            content_disposition_type="inline",
+            headers={"ETag": etag, "Cache-Control": "private, no-cache"},
+        )
+        size = int(response.headers["content-length"])
+        _settle_range(request, size, {etag, response.headers["last-modified"]})
+        closing.pop_all()
+        return response
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _settle_range(request: Request, size: int, validators: set[str]) -> None:
