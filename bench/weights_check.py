@@ -78,7 +78,7 @@ def deep(directory: Path, megabytes: int) -> dict[str, Any]:
     return {
         "deep_mb": megabytes,
         "deep_gb_per_s": round(megabytes * 2**20 / seconds[-1] / 1e9, 2),
-        "numpy": values.numpy is not None,
+        "numpy": values.HAS_NUMPY,
     }
 
 

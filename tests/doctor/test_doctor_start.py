@@ -22,9 +22,14 @@ def cut_short(directory: Path) -> Path:
 
 
 def refused(directory: Path, database_url: str, checkpoint: Path, **settings: Any) -> System:
-    """A supervisor of cpu-tiny with this checkpoint, after its end; its engine's Python would run anything."""
+    """A supervisor of cpu-tiny with this checkpoint, after its end."""
     system = System(
-        directory, database_url, profile="cpu-tiny", model=checkpoint, engine_python=sys.executable, **settings
+        directory,
+        database_url,
+        profile="cpu-tiny",
+        model=checkpoint,
+        engine_python=sys.executable,
+        **settings,
     )
     system.start_supervisor()
     assert system.supervisor is not None

@@ -17,6 +17,12 @@ _FORWARD = "https://github.com/gpustack/gpustack/issues/1254"
 # What nvidia-smi says when it cannot, why, and what helps.
 _REFUSALS = (
     (
+        "Unable to determine the device handle",
+        "a card is gone until the host is started again, and nvidia-smi ends at it",
+        "start the host again, from cold; if it comes back: power, cooling and seat of the card",
+        "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/900",
+    ),
+    (
         "Unknown Error",
         "systemd's daemon-reload takes the devices from a running container that was given them the old way",
         "make a new container (a restart is not enough), and name the devices or use CDI",

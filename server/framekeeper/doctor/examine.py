@@ -70,6 +70,9 @@ def examine_host(
         profile = profile.model_copy(update={"model": settings.model})
     prefix = engine_environment(settings, profile.runtime)
     locked = pins(LOCKS / profile.runtime / "requirements.lock")
+    if recorded is not None:
+        # What was not asked for then is not missing now.
+        locked = {each: version for each, version in locked.items() if each in recorded.installed}
     readings = recorded or _read(settings, profile, prefix, locked, fast)
     launch = _stand_in(settings, profile, readings)
     found = driver_findings(profile, readings)
