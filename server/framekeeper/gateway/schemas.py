@@ -202,22 +202,6 @@ class ErrorAnswer(BaseModel):
     error: ErrorBody
 
 
-class ModelObject(BaseModel):
-    """A model that some engine serves."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "framekeeper"
-
-
-class ModelList(BaseModel):
-    """All models."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelObject]
-
-
 class EngineObject(BaseModel):
     """An engine as its supervisor last reported it."""
 

@@ -2,38 +2,86 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 
 from framekeeper.errors import ModelNotFound
 from framekeeper.gateway.auth import ReaderOf
-from framekeeper.gateway.schemas import ModelList, ModelObject
+from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.state import DatabaseOf
-from framekeeper.jobs.engines import Engine, all_engines
+from framekeeper.jobs.catalogue import Offer, offers
+from framekeeper.jobs.engines import all_engines
+from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.fields import shown
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
+class ModelLimits(BaseModel):
+    """The largest job that an engine makes at present."""
+
+    size: str = Field(description="Any width and height of at most this area.")
+    num_frames: int
+    steps: int
+    fps: int
+
+
+class ModelObject(BaseModel):
+    """A model that some engine serves."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "framekeeper"
+    # Ours.
+    limits: ModelLimits
+    defaults: dict[str, Any] = Field(description="What a job is made with where it says nothing.")
+    sizes: list[tuple[int, int]] = Field(description="Suggested [width, height], the default first.")
+    image_input: bool = Field(False, description="Whether it takes an input_reference.")
+    seconds_per_job: float | None = Field(
+        description="What a job of the defaults takes an engine, from measured seconds; null: not known."
+    )
+
+    @classmethod
+    def of(cls, offer: Offer, outlook: Outlook) -> ModelObject:
+        """From what its engines registered, and what was measured."""
+        measured = outlook.known(offer.model).measured
+        seconds = estimate(offer.default_shape, int(offer.defaults["num_inference_steps"]), measured)
+        return cls(
+            id=offer.model,
+            created=offer.created,
+            limits=ModelLimits(
+                size=offer.size, num_frames=offer.num_frames, steps=offer.steps, fps=offer.fps
+            ),
+            defaults=dict(offer.defaults),
+            sizes=list(offer.sizes),
+            seconds_per_job=None if seconds is None else round(seconds, 1),
+        )
+
+
+class ModelList(BaseModel):
+    """All models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelObject]
+
+
 @router.get("")
-async def list_models(_caller: ReaderOf, database: DatabaseOf) -> ModelList:
+async def list_models(_caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf) -> ModelList:
     """All models that have an engine, ready or not."""
-    return ModelList(data=_models(await all_engines(database)))
+    await outlook.line(database)
+    return ModelList(data=[ModelObject.of(offer, outlook) for offer in offers(await all_engines(database))])
 
 
 @router.get("/{model}")
-async def retrieve(model: str, _caller: ReaderOf, database: DatabaseOf) -> ModelObject:
+async def retrieve(model: str, _caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf) -> ModelObject:
     """One model."""
-    models = _models(await all_engines(database))
-    for candidate in models:
-        if candidate.id == model:
-            return candidate
-    choices = ", ".join(one.id for one in models) or "none yet"
+    await outlook.line(database)
+    served = offers(await all_engines(database))
+    for offer in served:
+        if offer.model == model:
+            return ModelObject.of(offer, outlook)
+    choices = ", ".join(offer.model for offer in served) or "none yet"
     raise ModelNotFound(f"The model {shown(model)} is not served here; served are: {choices}.", param="model")
-
-
-def _models(engines: list[Engine]) -> list[ModelObject]:
-    created: dict[str, int] = {}
-    for engine in engines:
-        moment = int(engine.started_at.timestamp())
-        created[engine.model] = min(moment, created.get(engine.model, moment))
-    return [ModelObject(id=model, created=moment) for model, moment in sorted(created.items())]
