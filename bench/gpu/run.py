@@ -71,6 +71,7 @@ class Bench:
         self.request: dict[str, Any] = {"size": arguments.size, "num_frames": arguments.frames}
         self.profiles = bench_profiles.write(directory / "profiles", arguments.model, arguments.base)
         self.base: str = arguments.base
+        self.steps: tuple[int, int] = tuple(arguments.steps)
         self.engine_python: Path = arguments.engine_python
         self.idle = used_mib()
         self.url = ""
@@ -253,9 +254,10 @@ def _cancel(bench: Bench, videos: Videos) -> None:
     )
 
 
-def _kill(bench: Bench, videos: Videos, system: System, **fields: Any) -> None:
+def _kill(bench: Bench, videos: Videos, system: System, *, finish: bool = True, **fields: Any) -> None:
+    """Kill the worker in a job; with `finish` the job is waited for, which runs again."""
     video = videos.create(bench.fields(**fields))
-    until(videos, video, lambda job: job["step"] >= 2)
+    until(videos, video, lambda job: job["step"] >= 1)
     before = used_mib()
     pid = worker_pid(system)
     began = time.monotonic()
@@ -263,19 +265,12 @@ def _kill(bench: Bench, videos: Videos, system: System, **fields: Any) -> None:
     back = bench.memory_back()
     wait_for("the end is noticed", lambda: system.engine()["state"] not in ("busy", "ready"), 60, 0.02)
     ready = bench.ready(system, began)
-    changes = follow(videos, video)
+    what = {"used_mib_before": before - bench.idle, **back, **ready, "facts": bench.facts()}
+    if finish:
+        what["changes"] = follow(videos, video)
+        what["file"] = look(videos.content(video))
     done = bench.row(video)
-    bench.record(
-        "kill",
-        used_mib_before=before - bench.idle,
-        **back,
-        **ready,
-        job=done["state"],
-        attempt=done["attempt"],
-        changes=changes,
-        facts=bench.facts(),
-        file=look(videos.content(video)),
-    )
+    bench.record("kill", **what, job=done["state"], attempt=done["attempt"])
 
 
 def kill(bench: Bench) -> None:
@@ -367,7 +362,7 @@ def shipped(bench: Bench, name: str, *, killed: bool) -> None:
         )
         with Videos(url) as videos:
             began = time.monotonic()
-            pair = [videos.create(bench.fields(num_inference_steps=steps, **size)) for steps in (6, 2)]
+            pair = [videos.create(bench.fields(num_inference_steps=steps, **size)) for steps in bench.steps]
             seen = follow_all(videos, pair, began)
             rows = [bench.row(video) for video in pair]
             entered = [{phase: at for at, number, phase, _ in seen if number == at_row} for at_row in (0, 1)]
@@ -384,7 +379,7 @@ def shipped(bench: Bench, name: str, *, killed: bool) -> None:
                 file=look(videos.content(pair[0])),
             )
             if killed:
-                _kill(bench, videos, system, num_inference_steps=3, **size)
+                _kill(bench, videos, system, finish=False, num_inference_steps=3, **size)
             bench.record("incidents", profile=profile, incidents=bench.incidents(videos))
 
 
@@ -488,6 +483,7 @@ def main() -> int:
     parser.add_argument("--engine-python", type=Path, default=Path(sys.executable))
     parser.add_argument("--size", default="832x480")
     parser.add_argument("--frames", type=int, default=81)
+    parser.add_argument("--steps", type=int, nargs=2, default=(6, 2), help="of the pair of a shipped profile")
     arguments = parser.parse_args()
     # So that a run that is cut short leaves no engine behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

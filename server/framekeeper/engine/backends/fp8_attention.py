@@ -37,7 +37,11 @@ class Fp8FlashAttention(FlashAttentionImpl):  # type: ignore[misc]  # vllm-omni 
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_metadata: Any = None
     ) -> torch.Tensor:
         """See upstream; masks and packed sequences are left to it. Returns query's shape, in bfloat16."""
-        if attn_metadata is not None and (attn_metadata.attn_mask is not None or attn_metadata.extra):
+        if attn_metadata is not None and (
+            attn_metadata.attn_mask is not None
+            or attn_metadata.full_attn_spans is not None
+            or "cu_seqlens_q" in attn_metadata.extra
+        ):
             result: torch.Tensor = super().forward_cuda(query, key, value, attn_metadata)
             return result
         query, query_scale = quantize(query)
