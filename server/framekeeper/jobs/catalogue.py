@@ -17,7 +17,7 @@ ASPECTS = ((16, 9), (4, 3), (1, 1), (3, 4), (9, 16))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The largest jobs of a model, and its defaults. Sizes are (width, height) in pixels, the default first."""
+    """The largest jobs of a model, and its defaults. Sizes are (width, height), the default size first."""
 
     model: str
     created: int
