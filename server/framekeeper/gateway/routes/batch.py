@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from framekeeper.errors import InvalidRequest
 from framekeeper.gateway.acceptance import REPLAYED, AcceptanceOf
 from framekeeper.gateway.body import read_fields
+from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.schemas import VideoBatch, VideoBatchCreate, VideoObject
 from framekeeper.jobs.fields import shown
 
@@ -18,7 +19,7 @@ MAX_JOBS = 100
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": VideoBatchCreate.model_json_schema()}},
+        "content": {"application/json": {"schema": VideoBatchCreate.model_json_schema(ref_template=SCHEMAS)}},
     }
 }
 

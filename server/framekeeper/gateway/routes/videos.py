@@ -15,6 +15,7 @@ from framekeeper.gateway import content
 from framekeeper.gateway.acceptance import REPLAYED, AcceptanceOf
 from framekeeper.gateway.auth import ReaderOf, SubmitterOf
 from framekeeper.gateway.body import read_fields
+from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
@@ -26,7 +27,7 @@ from framekeeper.jobs.video import Video, VideoState
 router = APIRouter(prefix="/v1/videos", tags=["videos"])
 
 VIDEO_ID = re.compile(r"video_[0-9a-f]{32}", re.ASCII)
-_FIELDS = {"schema": VideoCreate.model_json_schema()}
+_FIELDS = {"schema": VideoCreate.model_json_schema(ref_template=SCHEMAS)}
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -34,6 +35,13 @@ BODY: dict[str, Any] = {
             ("application/json", "multipart/form-data", "application/x-www-form-urlencoded"), _FIELDS
         ),
     }
+}
+
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+FILE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file.", "content": {"video/mp4": _BYTES, "image/jpeg": _BYTES}},
+    206: {"description": "A part of the file.", "content": {"video/mp4": _BYTES, "image/jpeg": _BYTES}},
+    304: {"description": "The client has it: If-None-Match."},
 }
 
 
@@ -99,7 +107,7 @@ async def _standing(outlook: Outlook, database: Database, video: Video) -> Stand
 
 
 @router.head("/{video_id}/content", include_in_schema=False)
-@router.get("/{video_id}/content", response_class=Response)
+@router.get("/{video_id}/content", response_class=Response, responses=FILE)
 async def get_content(
     request: Request,
     video_id: VideoId,
