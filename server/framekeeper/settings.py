@@ -6,6 +6,7 @@ reason and what to set.
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
@@ -17,6 +18,10 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "FRAMEKEEPER_"
+
+
+#: Settings that are not repeated in a message.
+SECRETS = frozenset({"database_url", "webhook_secret"})
 
 
 class SettingsError(Exception):
@@ -110,11 +115,32 @@ class Settings(BaseSettings):
     doctor: bool = Field(
         True, description="Whether a supervisor examines its host before it starts an engine."
     )
+    webhook_secret: str = Field(
+        "",
+        repr=False,
+        description="Signs webhooks: whsec_ and at least 24 bytes in base64; empty: no webhooks.",
+    )
+    webhook_private: bool = Field(
+        False, description="Whether webhooks may go to private networks, and over plain http."
+    )
     log_format: Literal["auto", "human", "json"] = Field(
         "auto", description="`auto` is human in a terminal and JSON otherwise."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_prompts: bool = Field(False, description="Whether prompts may appear in logs.")
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _webhook_secret_is_a_key(cls, value: str) -> str:
+        if not value:
+            return value
+        try:
+            key = base64.b64decode(value.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            key = b""
+        if not value.startswith("whsec_") or len(key) < 24:
+            raise ValueError("must be whsec_ and at least 24 bytes in base64 (openssl rand -base64 32)")
+        return value
 
     @field_validator("host_id")
     @classmethod
@@ -156,7 +182,8 @@ def load() -> Settings:
             value = os.environ.get(name, fault.get("input"))
             field = Settings.model_fields.get(str(fault["loc"][0]))
             meaning = f" ({field.description})" if field and field.description else ""
-            lines.append(f"{name}={value!r}: {fault['msg']}.{meaning}")
+            shown = "(not shown)" if name.removeprefix(PREFIX).lower() in SECRETS else repr(value)
+            lines.append(f"{name}={shown}: {fault['msg']}.{meaning}")
         raise SettingsError("\n".join(lines)) from None
 
 

@@ -19,6 +19,7 @@ from framekeeper.gateway import content, metrics
 from framekeeper.gateway.auth import Caller, SubmitterOf
 from framekeeper.gateway.outlook import Outlook, OutlookOf, Room, bound_of, quota_of
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.gateway.webhooks import check_url
 from framekeeper.jobs import idempotency, lookup
 from framekeeper.jobs.admission import Admitted, admit
 from framekeeper.jobs.engines import all_engines
@@ -100,7 +101,9 @@ class Acceptance:
         wanted = []
         for number, body in enumerate(bodies):
             try:
-                wanted.append(admit(body, engines))
+                wanted.append(admitted := admit(body, engines))
+                if admitted.wishes.webhook_url is not None:
+                    check_url(admitted.wishes.webhook_url, self._settings)
             except InvalidRequest as error:
                 if not batch:
                     raise

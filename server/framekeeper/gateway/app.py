@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,18 +10,17 @@ from fastapi import FastAPI
 
 from framekeeper import __version__
 from framekeeper.database.pool import Database
-from framekeeper.gateway import errors, layers
+from framekeeper.gateway import errors, layers, routes
 from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.changes import Changes
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.outlook import Outlook
-from framekeeper.gateway.routes import PAGE, ROUTERS
-from framekeeper.gateway.schemas import ErrorAnswer
+from framekeeper.gateway.webhooks import keep_delivering
 from framekeeper.settings import Settings, SettingsError, load
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Build the application. Raises SettingsError; a database that is away is no reason not to start."""
+    """Build it. Raises SettingsError; a database that is away is no reason not to start."""
     settings = settings or load()
     if not settings.database_url:
         raise SettingsError(
@@ -30,13 +30,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database(settings.database_url, wait_seconds=4, name="framekeeper-gateway")
-        app.state.database = database
-        app.state.changes = changes = Changes(database)
+        app.state.database, app.state.changes = database, (changes := Changes(database))
         await database.open()
         begin_metrics()
+        delivering = create_task(keep_delivering(database, settings), name="webhooks")
         try:
             yield
         finally:
+            delivering.cancel()
             await changes.close()
             await database.close()
 
@@ -51,7 +52,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)
     layers.install(app, settings)
     errors.install(app)
-    for router in ROUTERS:
-        app.include_router(router, responses={"default": {"model": ErrorAnswer}})
-    app.include_router(PAGE)
+    routes.install(app)
     return app

@@ -40,6 +40,12 @@ BUILD = Gauge(
     ("program", "version", "python"),
     multiprocess_mode="livemax",
 )
+WEBHOOKS = Counter(
+    "framekeeper_webhook_deliveries",
+    "Tries to deliver a webhook: delivered, failed (tried again later), given_up.",
+    ("result",),
+)
+WEBHOOK_RESULTS = ("delivered", "failed", "given_up")
 ACCEPTED = Counter("framekeeper_videos_accepted", "Videos accepted.", ("model",))
 REFUSED = Counter(
     "framekeeper_admission_refused",
@@ -53,7 +59,7 @@ CODES = frozenset(
     if isinstance(each, type) and issubclass(each, errors.FramekeeperError)
 )
 #: Where videos are asked for.
-ADMISSION = frozenset({"/v1/videos", "/v1/videos/sync", "/v1/videos/batches", "/v1/batches"})
+ADMISSION = frozenset({"/v1/videos", "/v1/videos/sync", "/v1/videos/batch"})
 
 
 def begin() -> None:
@@ -61,6 +67,8 @@ def begin() -> None:
     BUILD.labels("gateway", __version__, platform.python_version()).set(1)
     for code in CODES:
         REFUSED.labels(code)
+    for result in WEBHOOK_RESULTS:
+        WEBHOOKS.labels(result)
 
 
 def observe(route: str, method: str, status: int, seconds: float) -> None:

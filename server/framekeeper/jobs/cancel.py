@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import VideoAlreadyFinished, VideoNotFound
+from framekeeper.jobs import deliveries
 from framekeeper.jobs.lookup import VISIBLE
 from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.video import COLUMNS, Video, VideoState
@@ -79,6 +80,8 @@ async def _stop(database: Database, connection: Connection, video: Video) -> Vid
     )
     row = await cursor.fetchone()
     assert row is not None
-    if video.state is VideoState.QUEUED:
+    stopped = Video.from_row(row)
+    if stopped.state is VideoState.CANCELLED:
         await fill_places(database, connection, video.owner, video.queue)
-    return Video.from_row(row)
+        await deliveries.enter(connection, stopped)
+    return stopped

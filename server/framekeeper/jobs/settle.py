@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import DeadlineExceeded, FramekeeperError
+from framekeeper.jobs import deliveries
 from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.video import COLUMNS, Video
 from framekeeper.jobs.wake import wake
@@ -227,4 +228,6 @@ async def _finish(connection: Connection, held: Video, change: str, values: dict
     )
     row = await cursor.fetchone()
     assert row is not None
-    return Video.from_row(row)
+    video = Video.from_row(row)
+    await deliveries.enter(connection, video)
+    return video

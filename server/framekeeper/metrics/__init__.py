@@ -153,13 +153,6 @@ retention_removed = Counter(
     registry=registry,
 )
 RETENTION_REASONS = ("age", "count", "bytes", "orphan")
-webhook_deliveries = Counter(
-    "framekeeper_webhook_deliveries",
-    "Tries to deliver a webhook: delivered, failed (tried again later), given_up.",
-    ["result"],
-    registry=registry,
-)
-WEBHOOK_RESULTS = ("delivered", "failed", "given_up")
 
 # -- read every few seconds ---------------------------------------------------------------------------------
 
@@ -259,8 +252,6 @@ def _begin() -> None:
         videos_finished.labels(state="failed", reason=reason)
     for reason in RETENTION_REASONS:
         retention_removed.labels(reason)
-    for result in WEBHOOK_RESULTS:
-        webhook_deliveries.labels(result)
 
 
 _begin()

@@ -1,5 +1,10 @@
 """What the gateway answers; one file a noun."""
 
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from framekeeper.gateway import openapi
 from framekeeper.gateway.routes import (
     batch,
     engines,
@@ -13,10 +18,17 @@ from framekeeper.gateway.routes import (
     sync,
     videos,
 )
+from framekeeper.gateway.schemas import ErrorAnswer
 
 #: The API.
 ROUTERS = tuple(
     part.router for part in (videos, batch, sync, events, queue, models, engines, incidents, health, metrics)
 )
-#: The page and its parts.
-PAGE = page.router
+
+
+def install(app: FastAPI) -> None:
+    """The API with its description, and the page."""
+    for router in ROUTERS:
+        app.include_router(router, responses={"default": {"model": ErrorAnswer}})
+    app.include_router(page.router)
+    openapi.install(app)

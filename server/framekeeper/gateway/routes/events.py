@@ -9,8 +9,10 @@ from fastapi import APIRouter, Depends, Header, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from framekeeper.database.pool import Database
+from framekeeper.gateway import metrics
 from framekeeper.gateway.auth import ReaderOf
 from framekeeper.gateway.changes import Changes
+from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.routes.videos import VideoId
 from framekeeper.gateway.schemas import VideoEvent
@@ -37,7 +39,11 @@ ChangesOf = Annotated[Changes, Depends(_changes)]
 @router.get(
     "/{video_id}/events",
     response_class=EventSourceResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": VideoEvent.model_json_schema()}}}},
+    responses={
+        200: {
+            "content": {"text/event-stream": {"schema": VideoEvent.model_json_schema(ref_template=SCHEMAS)}}
+        }
+    },
 )
 async def events(
     video_id: VideoId,
@@ -63,20 +69,21 @@ async def events(
 async def _stream(
     changes: Changes, outlook: Outlook, database: Database, video_id: str, *, known: str | None
 ) -> AsyncIterator[ServerSentEvent]:
-    told: tuple[int, int | None] | None = None
-    async for video in changes.follow(video_id, every=LINE_SECONDS):
-        if video is None:
-            yield ServerSentEvent(event="end", data="deleted")
-            return
-        standing = (await outlook.standings(database, [video])).get(video.id)
-        news = (video.version, standing.place if standing else None)
-        has_it = told is None and str(video.version) == known
-        if news != told and not has_it:
-            yield _event(video, standing)
-        told = news
-        if video.state.final:
-            yield ServerSentEvent(event="end", data=video.state.value)
-            return
+    with metrics.LISTENERS.track_inprogress():
+        told: tuple[int, int | None] | None = None
+        async for video in changes.follow(video_id, every=LINE_SECONDS):
+            if video is None:
+                yield ServerSentEvent(event="end", data="deleted")
+                return
+            standing = (await outlook.standings(database, [video])).get(video.id)
+            news = (video.version, standing.place if standing else None)
+            has_it = told is None and str(video.version) == known
+            if news != told and not has_it:
+                yield _event(video, standing)
+            told = news
+            if video.state.final:
+                yield ServerSentEvent(event="end", data=video.state.value)
+                return
 
 
 def _event(video: Video, standing: Standing | None) -> ServerSentEvent:
