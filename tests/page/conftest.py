@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from cluster import Cluster, new_database
 from faulty import begin
@@ -19,6 +19,7 @@ def browser() -> Iterator[Browser]:
     """Not skipped where there is none: a page that nobody looked at is not tested."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     assert chromium, "Chromium is missing: apt-get install chromium"
+    expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
         # As root, and in a container, Chromium has no sandbox of its own.
         launched = playwright.chromium.launch(
@@ -34,7 +35,7 @@ def page(browser: Browser) -> Iterator[Page]:
     """A fresh page. No script of it may fail, and nothing of it may be refused by its own policy."""
     context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
     opened = context.new_page()
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(20_000)
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on(

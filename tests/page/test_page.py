@@ -188,8 +188,8 @@ def test_page_is_accessible_and_fits_every_width(
     page.screenshot(path=shots / f"{scheme}-player.png")
     page.keyboard.press("Escape")
     for each in (running, waiting):
-        card(page, each).get_by_role("button", name="Cancel").click()
-        status(page, each, "cancelled")
+        httpx.delete(f"{service.urls[0]}/v1/videos/{each}")
+        expect(card(page, each)).to_have_count(0)
 
 
 def test_everything_is_reached_by_the_tab_key(page: Page, service: System) -> None:
@@ -229,7 +229,7 @@ def test_key_is_asked_for_once_kept_for_the_tab_and_never_in_an_address(page: Pa
         text=True,
         check=True,
     )
-    secret = re.search(r"fk_\w+", made.stdout)
+    secret = re.search(r"fk_[\w-]+", made.stdout)
     assert secret is not None
     addresses: list[str] = []
     page.on("request", lambda request: addresses.append(request.url))
