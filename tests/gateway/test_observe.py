@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from framekeeper.gateway.observe import Observe
+from system import wait_for
 
 
 def series(http: httpx.Client, name: str) -> dict[str, float]:
@@ -137,3 +138,15 @@ async def _ignore(message: Any) -> None:
 
 async def test_metrics_survive_a_plain_application() -> None:
     assert (await call(PlainTextResponse("fine"), 1)).text == "fine"
+
+
+def test_who_listens_to_events_is_counted_while_it_does(shared_http: httpx.Client) -> None:
+    def listeners(wanted: float) -> bool:
+        return series(shared_http, "framekeeper_event_listeners") == {"framekeeper_event_listeners": wanted}
+
+    video_id = shared_http.post("/v1/videos", json={"prompt": "a cat"}).json()["id"]
+    with shared_http.stream("GET", f"/v1/videos/{video_id}/events") as answer:
+        lines = answer.iter_lines()  # closes the answer when it is forgotten
+        next(lines)
+        wait_for("one listens", lambda: listeners(1), 5)
+    wait_for("nobody listens", lambda: listeners(0), 5)
