@@ -171,6 +171,45 @@ def test_gateway_that_is_killed_and_comes_back_costs_nothing(service: System, tm
     assert len([job for job in listed(service) if job["prompt"] == "through a restart"]) == 1
 
 
+def test_submission_whose_answer_is_lost_makes_one_job(service: System, tmp_path: Path) -> None:
+    """A proxy that takes the answer of the first POST to the grave."""
+    lost = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            self.forward(httpx.post(f"{service.urls[0]}{self.path}", content=body, headers=self.kept()))
+
+        def do_GET(self) -> None:
+            self.forward(httpx.get(f"{service.urls[0]}{self.path}", headers=self.kept(), timeout=60))
+
+        def kept(self) -> dict[str, str]:
+            return {name: value for name, value in self.headers.items() if name.lower() != "host"}
+
+        def forward(self, answer: httpx.Response) -> None:
+            if self.command == "POST" and not lost:
+                lost.append(answer.json()["id"])
+                self.close_connection = True
+                return
+            self.send_response(answer.status_code)
+            self.send_header("Content-Type", answer.headers["content-type"])
+            self.send_header("Content-Length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    target = tmp_path / "out.mp4"
+    url = f"http://127.0.0.1:{server.server_port}"
+    assert run("generate", "only once", "-o", target, "--url", url) == (0, f"{target}\n", "")
+    assert [job["id"] for job in listed(service) if job["prompt"] == "only once"] == lost
+    server.shutdown()
+
+
 def test_mistakes_are_one_sentence_each(service: System, tmp_path: Path) -> None:
     here = service.urls[0]
     (tmp_path / "key").write_text("two words")

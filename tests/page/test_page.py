@@ -80,6 +80,26 @@ def test_prompt_by_keyboard_shows_every_step_and_the_video_plays(page: Page, ser
     assert page.evaluate("document.querySelector('.card img').naturalWidth") > 0
 
 
+@pytest.mark.parametrize("with_events", [True, False], ids=["events", "polling"])
+def test_progress_comes_by_events_and_by_polling_where_there_are_none(
+    page: Page, service: System, with_events: bool
+) -> None:
+    streams: list[str] = []
+    if not with_events:
+        page.route("**/events", lambda route: route.fulfill(status=404, body="{}"))
+    page.on(
+        "response", lambda answer: streams.append(answer.header_value("content-type") or "")
+        if answer.url.endswith("/events") else None,
+    )  # fmt: skip
+    opened(page, service)
+    video_id = make(page, "by events" if with_events else "by polling", steps=30)
+    expect(card(page, video_id).locator(".making b")).to_contain_text("Step")
+    status(page, video_id, "completed")
+    assert len(streams) >= 1
+    assert len(streams) <= 3
+    assert all(kind.startswith("text/event-stream") for kind in streams) == with_events
+
+
 def test_choices_are_what_the_profile_admits_and_are_sent(page: Page, service: System) -> None:
     opened(page, service)
     assert "128x128" in page.locator("#sizes input").evaluate_all("all => all.map(one => one.value)")

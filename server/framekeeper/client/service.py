@@ -16,6 +16,8 @@ from framekeeper import __version__
 #: Answers of a proxy or a gateway that is being restarted, and of one that is asked too much.
 PASSING = frozenset({429, 502, 503, 504})
 LONGEST_WAIT = 5.0
+#: What takes connections and never says a word is no service.
+FIRST_TRIES = 3
 
 Fields = Mapping[str, str]
 Result = TypeVar("Result")
@@ -158,7 +160,8 @@ class Patience:
             told: ClientError = error
         else:
             told = Unreachable(_unreachable(self.service.url, error))
-            if not self.service.answered:
+            never = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) or self.tries > FIRST_TRIES
+            if never and not self.service.answered:
                 raise told from None
         if time.monotonic() + pause - self.since > self.service.patience:
             raise told from None
