@@ -22,7 +22,7 @@ START_SECONDS = 60
 
 DRIVER = """
 import json, sys
-from framekeeper.launcher import run
+from framekeeper.launcher.run import run
 from framekeeper.settings import load
 sys.exit(run(load(), programs=json.loads(sys.argv[1])))
 """

@@ -36,7 +36,7 @@ app.add_typer(secret_app, name="secret")
 def run() -> None:
     """Run everything on this machine without Docker: database, supervisor, gateway."""
     from framekeeper import logs
-    from framekeeper.launcher import run as run_all
+    from framekeeper.launcher.run import run as run_all
 
     settings = load()
     logs.configure(settings, "launcher")

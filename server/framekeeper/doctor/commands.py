@@ -1,5 +1,7 @@
 """`framekeeper doctor`: exit 0 fine, 1 something fatal (--strict: or a warning), 2 wrong configuration."""
 
+# ruff: noqa: PLC0415  The command line loads this file for every command; what is heavy waits for this one.
+
 from __future__ import annotations
 
 import json
@@ -10,10 +12,8 @@ import typer
 from pydantic import ValidationError
 
 from framekeeper.doctor.caches import clear_caches
-from framekeeper.doctor.examine import examine_host
 from framekeeper.doctor.finding import count
 from framekeeper.doctor.readings import Readings
-from framekeeper.doctor.report import print_findings
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.settings import Settings, load
 
@@ -40,6 +40,9 @@ def doctor(
     ] = False,
 ) -> None:
     """Say what is wrong with this host, its environment, the runtime and the weights, before it crashes."""
+    from framekeeper.doctor.examine import examine_host
+    from framekeeper.doctor.report import print_findings
+
     settings = load()
     if clear:
         _clear(settings)
@@ -66,6 +69,8 @@ def doctor(
 
 def doctor_record(settings: Settings, profile_name: str, fast: bool = True) -> dict[str, Any]:
     """What `doctor --json` prints, as data. Raises ProfileError where there is no such profile."""
+    from framekeeper.doctor.examine import examine_host
+
     return examine_host(settings, profile_name, fast=fast).record()
 
 

@@ -20,7 +20,6 @@ from framekeeper.doctor.readings import Readings
 from framekeeper.doctor.runtime import all_installed, pins, runtime_findings
 from framekeeper.doctor.weights.check import check_headers
 from framekeeper.engine.host import engine_environment
-from framekeeper.launcher.checkpoint import is_wanted
 from framekeeper.profiles.commands import stand_in_cards
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.faults import Fault, ProfileError
@@ -169,6 +168,9 @@ def _real(settings: Settings, profile: Profile, readings: Readings, otherwise: L
 def _weights(directory: Path, profile: Profile) -> list[Finding]:
     if profile.backend == "fault":
         return []
+    # The launcher's package brings the database's tools along.
+    from framekeeper.launcher.checkpoint import is_wanted  # noqa: PLC0415
+
     if is_wanted(directory):
         return [Finding(check="weights", severity="ok", seen=f"{directory} is made at the first start")]
     if not (directory / layout.INDEX).is_file():
