@@ -223,3 +223,19 @@ def test_description_lists_all_fields(shared_http: httpx.Client) -> None:
         for operation in path.values():
             assert "default" in operation["responses"]
             assert "422" not in operation["responses"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/videos", "GET, POST"),
+        ("/v1/videos/batch", "POST"),
+        ("/v1/videos/video_" + "0" * 32, "DELETE, GET"),
+        ("/v1/videos/video_" + "0" * 32 + "/content", "GET, HEAD"),
+    ],
+)
+def test_method_that_is_not_taken_names_those_that_are(
+    shared_http: httpx.Client, path: str, methods: str
+) -> None:
+    answer = shared_http.options(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from framekeeper.database.pool import UNAVAILABLE
 from framekeeper.errors import DatabaseUnavailable, FramekeeperError, InvalidRequest
@@ -124,10 +125,26 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         HTTPStatus.METHOD_NOT_ALLOWED: f"{shown(request.url.path)} does not take {shown(request.method)}.",
     }
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods(request))
     return error_response(
-        status, words.get(status, f"{status.phrase}."), type=kind,
-        code=status.name.lower(), headers=error.headers,
-    )  # fmt: skip
+        status, words.get(status, f"{status.phrase}."), type=kind, code=status.name.lower(), headers=headers
+    )
+
+
+def _methods(request: Request) -> list[str]:
+    """All methods of this path; the router itself names those of the first route that it finds."""
+    matching: dict[str, set[str]] = {}
+    waiting = list(request.app.routes)
+    while waiting:
+        route = waiting.pop()
+        waiting += getattr(getattr(route, "original_router", None), "routes", [])
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            matching.setdefault(route.path, set()).update(route.methods or ())
+    # A path that is written out hides those with a parameter in its place.
+    plain = [methods for path, methods in matching.items() if "{" not in path]
+    return sorted(set().union(*(plain or matching.values())))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:
