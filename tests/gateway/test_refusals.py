@@ -239,3 +239,20 @@ def test_method_that_is_not_taken_names_those_that_are(
 ) -> None:
     answer = shared_http.options(path)
     assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/v1/videos?batch_id=a%00b", "batch_id"),
+        ("/v1/videos?batch_id=", "batch_id"),
+        ("/v1/videos?status=done", "status"),
+        ("/v1/incidents?engine=%00", "engine"),
+        ("/v1/incidents?after=%00", "after"),
+    ],
+)
+def test_query_that_the_database_cannot_read_is_refused(
+    shared_http: httpx.Client, path: str, param: str
+) -> None:
+    answer = shared_http.get(path)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

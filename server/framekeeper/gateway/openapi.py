@@ -40,7 +40,7 @@ OWN: dict[tuple[str, str], Errors] = {
     ("post", "/v1/videos/{video_id}/cancel"): (errors.VideoNotFound, errors.VideoAlreadyFinished),
     ("get", "/v1/models/{model}"): (errors.ModelNotFound,),
 }  # fmt: skip
-_CAT = {"prompt": "A cat walks through tall grass, film grain", "size": "832x480", "seconds": "4"}
+_CAT: dict[str, Any] = {"prompt": "A cat walks through tall grass, film grain"}
 #: What may be sent.
 SENT: dict[str, dict[str, Any]] = {
     "/v1/videos": {
@@ -48,6 +48,8 @@ SENT: dict[str, dict[str, Any]] = {
         "all": {
             "value": {
                 **_CAT,
+                "size": "832x480",
+                "seconds": "4",
                 "negative_prompt": "text, watermark",
                 "fps": 16,
                 "num_inference_steps": 40,
@@ -79,16 +81,21 @@ def install(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = completed(plain())
+            app.openapi_schema = completed(plain(), keys=app.state.settings.auth == "on")
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """A copy with errors, examples and the schemas that routes described in place."""
+def completed(document: dict[str, Any], *, keys: bool) -> dict[str, Any]:
+    """A copy with errors, examples and the schemas that routes brought along.
+
+    Without `keys` no call asks for one.
+    """
     document = copy.deepcopy(document)
     for path, method, operation in _operations(document):
+        if not keys:
+            operation.pop("security", None)
         own = OWN.get((method, path), ())
         needed = _KEY if "security" in operation else ()
         if path.startswith("/v1/"):

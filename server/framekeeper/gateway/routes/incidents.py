@@ -75,13 +75,17 @@ class IncidentList(BaseModel):
     has_more: bool
 
 
+#: PostgreSQL has no text with a NUL in it.
+PlainText = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+
+
 @router.get("")
 async def list_incidents(
     _caller: AdminOf,
     database: DatabaseOf,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    after: str | None = None,
-    engine: str | None = None,
+    after: PlainText | None = None,
+    engine: PlainText | None = None,
 ) -> IncidentList:
     """Incidents, the newest first; those of one engine with `engine`."""
     rows, more = await incidents.page(database, limit=limit, after=after, engine_id=engine)

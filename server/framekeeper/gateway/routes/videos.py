@@ -74,10 +74,10 @@ async def list_videos(
     outlook: OutlookOf,
     database: DatabaseOf,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    after: str | None = None,
+    after: Annotated[str | None, Query(json_schema_extra={"pattern": "^video_[0-9a-f]{32}$"})] = None,
     order: Literal["asc", "desc"] = "desc",
     status: VideoState | None = None,
-    batch_id: str | None = None,
+    batch_id: Annotated[str | None, Query(pattern="^batch_[0-9a-f]{32}$")] = None,
 ) -> VideoList:
     """Videos by the time they were accepted; `after` is the last id of the page before."""
     if after is not None and not VIDEO_ID.fullmatch(after):
