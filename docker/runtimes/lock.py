@@ -10,6 +10,14 @@ pip would download for this platform and Python, asked for with pip's own `--rep
     python docker/runtimes/lock.py torch-2.4.1-cu124 --torch pytorch
 
 records torch itself and the CUDA libraries that come with it, where the index is reachable.
+
+    python docker/runtimes/lock.py omni-0.30-cu130 --resolve python3.12
+
+lets pip of that Python resolve requirements.in, for a runtime whose authors' own pins are installable.
+
+    python docker/runtimes/lock.py --check
+
+says which locks no longer satisfy their requirements.in; reads files only.
 """
 
 from __future__ import annotations
@@ -61,14 +69,14 @@ def installed(python: Path) -> dict[str, str]:
 
 
 def chosen(python: Path, requirements: list[str], *options: str) -> dict[str, tuple[str, str]]:
-    """Version and SHA-256 of each wheel that pip would install; raises CalledProcessError without one."""
+    """Version and SHA-256 of each file that pip would install; raises CalledProcessError without one."""
     with tempfile.TemporaryDirectory() as scratch:
         wanted, report = Path(scratch, "wanted.txt"), Path(scratch, "report.json")
         wanted.write_text("".join(f"{line}\n" for line in requirements))
         subprocess.run(
             [
                 *(python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
-                *("--only-binary", ":all:", "--report", report, "-r", wanted, *options),
+                *("--report", report, "-r", wanted, *options),
             ],
             check=True,
         )
@@ -82,10 +90,10 @@ def chosen(python: Path, requirements: list[str], *options: str) -> dict[str, tu
     }
 
 
-def write(path: Path, what: str, wheels: dict[str, tuple[str, str]]) -> None:
+def write(path: Path, what: str, wheels: dict[str, tuple[str, str]], python: str = "3.11") -> None:
     """A file of requirements, each with its hash."""
     header = (
-        f"# Written by docker/runtimes/lock.py; do not edit. Linux x86_64, CPython 3.11, {what}.\n"
+        f"# Written by docker/runtimes/lock.py; do not edit. Linux x86_64, CPython {python}, {what}.\n"
         f"# Install with: pip install --no-deps --require-hashes -r {path.name}\n"
     )
     lines = [
@@ -100,7 +108,7 @@ def lock_torch(folder: Path, python: Path, source: str) -> None:
     runtime = tomllib.loads((folder / "runtime.toml").read_text())
     chosen_source = runtime if source == "pytorch" else runtime["torch_sources"][source]
     wanted = [f"torch=={chosen_source['torch']}", *chosen_source.get("torch_packages", [])]
-    options = [] if chosen_source.get("torch_dependencies") else ["--no-deps"]
+    options = ["--only-binary", ":all:", *([] if chosen_source.get("torch_dependencies") else ["--no-deps"])]
     if "torch_index" in chosen_source:
         options += ["--index-url", chosen_source["torch_index"]]
     wheels = {
@@ -108,24 +116,78 @@ def lock_torch(folder: Path, python: Path, source: str) -> None:
         for name, wheel in chosen(python, wanted, *options).items()
         if name == "torch" or name.startswith(WITH_TORCH)
     }
-    write(folder / chosen_source["torch_lock"], f"torch from {source}", wheels)
+    write(folder / chosen_source["torch_lock"], f"torch from {source}", wheels, runtime["python"])
+
+
+def resolve(folder: Path, python: Path) -> None:
+    """Write requirements.lock as pip resolves requirements.in; torch is left to its own step."""
+    runtime = tomllib.loads((folder / "runtime.toml").read_text())
+    files = chosen(python, (folder / "requirements.in").read_text().splitlines(), "--prefer-binary")
+    kept = {name: file for name, file in files.items() if name not in LEFT_OUT}
+    write(folder / "requirements.lock", "without torch", kept, runtime["python"])
+
+
+def faults(folder: Path) -> list[str]:
+    """What a lock lacks of its requirements.in and runtime.toml, a sentence each; reads no index."""
+    runtime = tomllib.loads((folder / "runtime.toml").read_text())
+    text = (folder / "requirements.lock").read_text()
+    locked = pins(text)
+    where = f"{folder.name}/requirements.lock"
+    wanted = pins((folder / "requirements.in").read_text())
+    torch = wanted.pop("torch", None)
+    found = [
+        f"{where} has {name}=={locked.get(name)}, requirements.in wants {version}"
+        for name, version in wanted.items()
+        if locked.get(name) != version
+    ]
+    if torch and torch != runtime["torch"].partition("+")[0]:
+        found.append(f"{folder.name}: requirements.in wants torch=={torch}, runtime.toml {runtime['torch']}")
+    for packages in runtime.get("backends", {}).values():
+        found += [
+            f"{where} has {name}=={locked.get(normal(name))}, runtime.toml wants {version}"
+            for name, version in packages.items()
+            if locked.get(normal(name)) != version
+        ]
+    found += [f"{where} pins {name}, which is a step of its own" for name in LEFT_OUT & set(locked)]
+    entries = re.split(r"\n(?=[a-z0-9])", text)
+    return found + [
+        f"{where} has no hash for {entry.split('==')[0]}"
+        for entry in entries
+        if "==" in entry and not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)
+    ]
+
+
+def check() -> int:
+    """Say what is wrong with every lock: 0 nothing, else 1."""
+    found = [fault for path in sorted(HERE.glob("*/runtime.toml")) for fault in faults(path.parent)]
+    sys.stderr.write("".join(f"{fault}\n" for fault in found))
+    return 1 if found else 0
 
 
 def main() -> int:
     """0 when written, 1 when the environment contradicts requirements.in."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runtime", help="a folder beside this file")
+    parser.add_argument("runtime", nargs="?", help="a folder beside this file")
     parser.add_argument("--environment", type=Path, help="virtual environment that works")
     parser.add_argument(
         "--torch", metavar="SOURCE", help="record torch instead: pytorch (its own index) or a torch source"
     )
+    parser.add_argument("--resolve", type=Path, metavar="PYTHON", help="let its pip resolve requirements.in")
+    parser.add_argument("--check", action="store_true", help="compare every lock with what it is made from")
     arguments = parser.parse_args()
+    if arguments.check:
+        return check()
+    if arguments.runtime is None:
+        parser.error("name a runtime")
     folder = HERE / arguments.runtime
     if arguments.torch:
         lock_torch(folder, Path(sys.executable), arguments.torch)
         return 0
+    if arguments.resolve:
+        resolve(folder, arguments.resolve)
+        return 0
     if arguments.environment is None:
-        parser.error("--environment or --torch is needed")
+        parser.error("--environment, --torch or --resolve is needed")
     python = arguments.environment / "bin" / "python"
     versions = installed(python)
     wrong = {
@@ -140,7 +202,11 @@ def main() -> int:
     if wrong:
         return 1
     pinned = [f"{name}=={version}" for name, version in versions.items()]
-    write(folder / "requirements.lock", "without torch", chosen(python, pinned, "--no-deps"))
+    write(
+        folder / "requirements.lock",
+        "without torch",
+        chosen(python, pinned, "--only-binary", ":all:", "--no-deps"),
+    )
     return 0
 
 
