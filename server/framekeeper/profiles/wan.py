@@ -8,7 +8,10 @@ from framekeeper.profiles.schema import Profile
 
 # UMT5-XXL's encoder: 24 layers of width 4096, gated feed-forward of 10240, 64 heads of 64, 256,384 words;
 # https://huggingface.co/Wan-AI/Wan2.2-T2V-A14B-Diffusers
-_UMT5_XXL = 256_384 * 4096 + 24 * (4 * 4096 * 4096 + 3 * 4096 * 10_240)
+TEXT_ENCODER_WORDS = 256_384 * 4096
+TEXT_ENCODER_LAYER = 4 * 4096 * 4096 + 3 * 4096 * 10_240
+TEXT_ENCODER_LAYERS = 24
+_UMT5_XXL = TEXT_ENCODER_WORDS + TEXT_ENCODER_LAYERS * TEXT_ENCODER_LAYER
 
 
 @dataclass(frozen=True, kw_only=True)
