@@ -52,7 +52,9 @@ class InvalidKey(FramekeeperError):
     status = 401
     code = "invalid_key"
     type = "invalid_request_error"
-    advice = "Use a key that `framekeeper keys create` printed; `framekeeper keys list` shows which are valid."
+    advice = (
+        "Use a key that `framekeeper keys create` printed; `framekeeper keys list` shows which are valid."
+    )
 
 
 class ScopeMissing(FramekeeperError):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -15,6 +16,7 @@ from framekeeper.errors import EngineFailed
 from framekeeper.jobs import settle
 from framekeeper.jobs.video import Video
 from framekeeper.settings import Settings
+from gateway.serving import served
 
 pytestmark = [
     pytest.mark.usefixtures("ready_engine"),
@@ -134,3 +136,49 @@ async def test_reference_image_is_refused_in_words(client: openai.AsyncOpenAI) -
 async def test_models_are_listed_and_retrieved(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["tiny"]
     assert (await client.models.retrieve("tiny")).owned_by == "framekeeper"
+
+
+async def test_full_queue_is_waited_for_and_not_hammered(settings: Settings, database: Database) -> None:
+    full = settings.model_copy(update={"queue_jobs": 1})
+    with served(full) as base:
+        async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="unused", max_retries=5) as client:
+            await claim(database, (await client.videos.create(prompt="runs")).id)
+            await client.videos.create(prompt="waits")
+            with pytest.raises(openai.RateLimitError) as caught:
+                await client.with_options(max_retries=0).videos.create(prompt="one more")
+            assert caught.value.code == "queue_full"
+            assert float(caught.value.response.headers["retry-after"]) >= 5
+            answers: list[int] = []
+
+            async def note(response: httpx.Response) -> None:
+                answers.append(response.status_code)
+
+            client._client.event_hooks["response"].append(note)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.videos.create(prompt="one more"), 3)
+            assert answers == [429]
+
+
+async def test_repetition_after_a_lost_answer_makes_no_second_job(
+    url: str, client: openai.AsyncOpenAI, database: Database
+) -> None:
+    """The client repeats by itself when the connection breaks; with a key of its user's that is harmless."""
+    lost = [True]
+
+    class Losing(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            response = await super().handle_async_request(request)
+            await response.aread()
+            if lost.pop() if lost else False:
+                raise httpx.ReadError("the answer was lost", request=request)
+            return response
+
+    async with openai.AsyncOpenAI(
+        base_url=f"{url}/v1",
+        api_key="unused",
+        max_retries=2,
+        http_client=httpx.AsyncClient(transport=Losing()),
+    ) as repeating:
+        video = await repeating.videos.create(prompt="a cat", extra_headers={"Idempotency-Key": "one"})
+    assert lost == []
+    assert [each.id async for each in client.videos.list()] == [video.id]
