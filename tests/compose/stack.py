@@ -1,0 +1,65 @@
+"""The stack of compose.yaml in a Docker engine, as a test sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from system import wait_for
+
+PROJECT = Path(__file__).resolve().parents[2]
+FILES = ("compose.yaml", "tests/compose/build.yaml")
+
+
+class Stack:
+    """One compose project of its own on ports of its own."""
+
+    def __init__(self, port: int, prometheus_port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.prometheus = f"http://127.0.0.1:{prometheus_port}"
+        self.environment = {
+            **os.environ,
+            "COMPOSE_FILE": ":".join(str(PROJECT / name) for name in FILES),
+            "COMPOSE_PROJECT_NAME": "framekeeper-test",
+            "FRAMEKEEPER_PUBLISH": f"127.0.0.1:{port}",
+            "FRAMEKEEPER_PROMETHEUS_PUBLISH": f"127.0.0.1:{prometheus_port}",
+        }
+
+    def compose(self, *arguments: str, **settings: str) -> str:
+        """Run a compose command to its end; its output. Fails with what it said."""
+        done = subprocess.run(
+            ["docker", "compose", *arguments],
+            env=self.environment | settings,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stderr[-3000:]}"
+        return done.stdout
+
+    def up(self, **settings: str) -> None:
+        """Start all and wait until a video could be made."""
+        self.environment |= settings
+        self.compose("up", "--detach", "--wait", "--no-build")
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        """What the engine knows about a service's container, ended ones included."""
+        container = self.compose("ps", "--all", "--quiet", service).strip()
+        done = subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout)[0]
+        return found
+
+    def run_in(self, service: str, code: str) -> str:
+        """Run Python in a running container; what it printed."""
+        return self.compose("exec", "-T", service, "python3", "-c", code).strip()
+
+    def kill(self, service: str) -> None:
+        """Kill a container's first process from outside, as the kernel would, and wait for the next one."""
+        pid = self.inspect(service)["State"]["Pid"]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(f"{service} runs again", lambda: self.inspect(service)["State"]["Pid"] not in (0, pid), 60)

@@ -1,0 +1,170 @@
+"""compose.yaml in a real Docker engine: `make test-compose`."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import av
+import httpx
+import pytest
+from openai import OpenAI
+
+from compose.stack import Stack
+from system import free_port, wait_for
+
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
+
+#: What each image may add to the Python it is built on, in bytes. Seen: 91 MB and 3.04 GB.
+LIMITS = {"gateway": 150e6, "engine": 3.5e9}
+RUNNING = ("postgres", "gateway", "engine")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    stack = Stack(free_port(), free_port())
+    try:
+        stack.up()
+        yield stack
+    finally:
+        stack.compose("--profile", "observability", "down", "--volumes", "--timeout", "60")
+
+
+@pytest.fixture
+def client(stack: Stack) -> OpenAI:
+    return OpenAI(base_url=f"{stack.url}/v1", api_key="not-checked", max_retries=20)
+
+
+def make(client: OpenAI, steps: int = 6) -> str:
+    video = client.videos.create(
+        model="wan2.2-t2v-tiny", prompt="a cat", extra_body={"num_inference_steps": steps}
+    )
+    return video.id
+
+
+def status(stack: Stack, video: str) -> dict[str, Any]:
+    try:
+        answer = httpx.get(f"{stack.url}/v1/videos/{video}", timeout=10)
+    except httpx.HTTPError:
+        return {}
+    return dict(answer.json()) if answer.status_code == 200 else {}
+
+
+def finished(stack: Stack, video: str) -> dict[str, Any]:
+    final = ("completed", "failed", "cancelled")
+
+    def ended() -> dict[str, Any] | None:
+        now = status(stack, video)
+        return now if now.get("status") in final else None
+
+    found: dict[str, Any] = wait_for(f"{video} ends", ended, 300, 0.5)
+    return found
+
+
+def frames(client: OpenAI, video: str) -> int:
+    content = client.videos.download_content(video).content
+    with av.open(io.BytesIO(content)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def test_a_post_becomes_a_video(stack: Stack, client: OpenAI) -> None:
+    video = make(client)
+    assert finished(stack, video)["status"] == "completed"
+    assert frames(client, video) == 9
+
+
+@pytest.mark.parametrize("service", RUNNING)
+def test_containers_have_no_more_rights_than_they_need(stack: Stack, service: str) -> None:
+    found = stack.inspect(service)
+    host = found["HostConfig"]
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert host["PidMode"] in ("", "private")
+    assert host["IpcMode"] == "private"
+    assert host["Memory"] > 0
+    assert host["PidsLimit"] > 0
+    status_file = stack.compose("exec", "-T", service, "cat", "/proc/1/status")
+    values = dict(line.split(":\t", 1) for line in status_file.splitlines() if ":\t" in line)
+    assert values["Uid"].split()[0] == ("999" if service == "postgres" else "10001")
+    assert int(values["CapEff"], 16) == int(values["CapBnd"], 16) == 0
+    assert values["NoNewPrivs"].strip() == "1"
+
+
+def test_nothing_but_the_volumes_can_be_written(stack: Stack) -> None:
+    code = (
+        "import pathlib\n"
+        "for place in ('/opt/framekeeper', '/srv/framekeeper', '/srv/framekeeper/var/models', '/usr'):\n"
+        "    try: pathlib.Path(place, 'x').write_text('x'); print(place)\n"
+        "    except OSError: pass"
+    )
+    assert stack.run_in("engine", code) == ""
+    assert stack.run_in("gateway", code) == ""
+
+
+def test_the_engine_has_no_way_out(stack: Stack) -> None:
+    routes = stack.run_in("engine", "print(open('/proc/net/route').read())").splitlines()[1:]
+    assert routes
+    assert not [route for route in routes if route.split()[1] == "00000000"], "a default route"
+    networks = stack.inspect("engine")["NetworkSettings"]["Networks"]
+    assert list(networks) == ["framekeeper-test_backend"]
+    assert not stack.inspect("engine")["HostConfig"]["PortBindings"]
+
+
+def test_the_password_is_in_a_file_only(stack: Stack) -> None:
+    code = "print(open('/srv/framekeeper/var/secrets/database-password').read())"
+    password = stack.run_in("gateway", code)
+    assert len(password) >= 40
+    for service in RUNNING:
+        assert password not in json.dumps(stack.inspect(service))
+        assert password not in stack.compose("logs", service)
+
+
+@pytest.mark.parametrize(("service", "image"), [("gateway", "gateway"), ("engine", "engine")])
+def test_images_stay_small(stack: Stack, service: str, image: str) -> None:
+    def size(name: str) -> int:
+        command = ["docker", "image", "inspect", "--format", "{{.Size}}", name]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert size(stack.inspect(service)["Image"]) - size("python:3.11-slim-bookworm") < LIMITS[image]
+
+
+@pytest.mark.parametrize("service", ["gateway", "engine", "postgres"])
+def test_nothing_is_lost_when_a_container_is_killed(stack: Stack, client: OpenAI, service: str) -> None:
+    videos = [make(client, 50) for _ in range(3)]
+    wait_for("a job runs", lambda: status(stack, videos[0]).get("status") == "in_progress", 60)
+    stack.kill(service)
+    for video in videos:
+        assert finished(stack, video)["status"] == "completed"
+        assert frames(client, video) == 9
+
+
+def test_prometheus_finds_both_targets(stack: Stack) -> None:
+    stack.compose("--profile", "observability", "up", "--detach", "--no-deps", "prometheus")
+
+    def healths() -> bool:
+        try:
+            answer = httpx.get(f"{stack.prometheus}/api/v1/targets", timeout=5).json()
+        except httpx.HTTPError:
+            return False
+        return [target["health"] for target in answer["data"]["activeTargets"]] == ["up", "up"]
+
+    wait_for("both targets are up", healths, 90, 1)
+
+
+def test_a_swapped_profile_serves_and_everything_survives_down_and_up(stack: Stack, client: OpenAI) -> None:
+    video = make(client)
+    assert finished(stack, video)["status"] == "completed"
+    stack.up(FRAMEKEEPER_PROFILE="cpu-tiny-mp")
+    environment = stack.inspect("engine")["Config"]["Env"]
+    assert "FRAMEKEEPER_PROFILE=cpu-tiny-mp" in environment
+    after = make(client)
+    assert finished(stack, after)["status"] == "completed"
+    stack.compose("--profile", "observability", "down", "--timeout", "60")
+    stack.up(FRAMEKEEPER_PROFILE="cpu-tiny")
+    for each in (video, after):
+        assert status(stack, each)["status"] == "completed"
+        assert frames(client, each) == 9
