@@ -39,7 +39,7 @@ HELD_OUT = [
 ]
 
 
-# Peak reservation in bytes / 1e9 of whole videos of 81 frames on an H200 with vllm-omni 0.30 (docs/verified.md).
+# Peak reservation in bytes / 1e9 of whole videos of 81 frames on an H200, vllm-omni 0.30 (docs/verified.md).
 WHOLE: dict[str, Any] = {"vae": {"tiling": False}}
 EIGHT: dict[str, Any] = {"quantization": "fp8", "compile": "regional"}
 RESERVED = [

@@ -33,8 +33,8 @@ _DECODE_PER_PIXEL = 13_700
 _DECODE_PLAIN = 20_600
 # Tiles of diffusers' and vllm-omni's Wan VAE are 256x256.
 _TILE_PIXELS = 256 * 256
-# What the caching allocator reserved on top of what was in use, as a share of it: 0.35 to 0.7 in steps, 0.40 to
-# 0.58 while decoding.
+# What the caching allocator reserved on top of what was in use, as a share of it: 0.35 to 0.7 in steps, 0.40
+# to 0.58 while decoding.
 _FRAGMENTATION = 0.5
 _DECODE_FRAGMENTATION = 0.6
 # CUDA context, cuBLAS and NCCL workspaces. Not measured; 1.5 GiB is what is kept free, and a full card is

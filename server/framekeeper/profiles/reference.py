@@ -33,7 +33,8 @@ _VERIFIED = """\
 Verified says where exactly this profile ran: `no`, `cpu`, `memory` (on a larger card with the rest filled),
 or `hardware`. Needed memory is the memory model's, for one device at the largest admitted shape. The model
 was fitted on an H200 at 832x480 and checked there at 1280x720, with fp8 and with offload: what torch reserves
-for a whole video is within 10 % of it in twelve measured rows. An asterisk marks numbers that no measurement covers (TI2V-5B, `offload: model`, several devices).
+for a whole video is within 10 % of it in twelve measured rows. An asterisk marks numbers that no measurement
+covers (TI2V-5B, `offload: model`, several devices).
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def seen() -> dict[str, Any]:
         text=True,
         timeout=120,
         check=False,
+        env=os.environ | {"FRAMEKEEPER_DEVICE": "cpu"},
     )
     lines = [line for line in ran.stdout.splitlines() if "RESULT " in line]
     assert lines, ran.stderr[-3000:]

@@ -165,7 +165,7 @@ def decode_without_tiles(profile: Profile, _facts: HostFacts) -> Iterator[Findin
         yield Finding(
             key="vae.tiling",
             value="false",
-            reason="decoding whole frames took 8 GB at 480x832 and 18 GB at 720x1280 in bf16 on an H200",
+            reason="decoding whole frames took 8 to 10 GB at 832x480 and 18 to 21 GB at 1280x720 on an H200",
             advice="vae.tiling: true unless the card has that much to spare",
         )
 
