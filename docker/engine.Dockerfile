@@ -8,6 +8,7 @@ ARG PYTHON_3_12_IMAGE=python:3.12-slim-bookworm
 FROM ${PYTHON_3_11_IMAGE} AS python-for-omni-0.30-cpu
 FROM ${PYTHON_3_12_IMAGE} AS python-for-omni-0.30-cu130
 FROM ${PYTHON_3_11_IMAGE} AS python-for-torch-2.4.1-cu124
+# hadolint ignore=DL3006
 FROM python-for-${RUNTIME} AS python
 
 # Wheels that pip may take before it asks an index: `--build-context wheels=DIRECTORY`. Empty unless given.
