@@ -43,3 +43,9 @@ def test_dark_but_real_frames_pass() -> None:
 
 def test_no_frames_is_a_fault() -> None:
     assert inspect(np.zeros((0, 64, 64, 3), dtype=np.float32)).fault == "there are no frames"
+
+
+def test_bytes_made_of_values_that_are_not_finite_are_refused() -> None:
+    frames = np.random.default_rng(1).integers(0, 255, (5, 16, 16, 3), dtype=np.uint8)
+    assert inspect(frames).fault is None
+    assert "not finite" in str(inspect(frames, finite=False).fault)
