@@ -38,6 +38,10 @@ def doctor(
     clear: Annotated[
         bool, typer.Option("--clear-caches", help="Remove the compile caches, and do nothing else.")
     ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", help="Write a zip for a bug report, without prompts, keys and passwords."),
+    ] = None,
 ) -> None:
     """Say what is wrong with this host, its environment, the runtime and the weights, before it crashes."""
     from framekeeper.doctor.examine import examine_host
@@ -46,6 +50,9 @@ def doctor(
     settings = load()
     if clear:
         _clear(settings)
+        return
+    if bundle is not None:
+        _bundle(bundle, settings, name or settings.profile, fast)
         return
     try:
         examination = examine_host(
@@ -72,6 +79,17 @@ def doctor_record(settings: Settings, profile_name: str, fast: bool = True) -> d
     from framekeeper.doctor.examine import examine_host
 
     return examine_host(settings, profile_name, fast=fast).record()
+
+
+def _bundle(path: Path, settings: Settings, profile_name: str, fast: bool) -> None:
+    from framekeeper.doctor.bundle import write
+
+    try:
+        parts = write(path, settings, profile_name, fast=fast)
+    except OSError as error:
+        typer.echo(f"--bundle {path}: cannot be written ({error.strerror})", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"wrote {path}: {', '.join(parts)}")
 
 
 def _clear(settings: Settings) -> None:

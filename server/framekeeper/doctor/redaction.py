@@ -41,6 +41,9 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _LEAST = 6
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S
+)
 
 _PATTERNS = (
     # user:password@ of any URL, and a query's secrets
@@ -58,16 +61,12 @@ _PATTERNS = (
     ),
     (
         re.compile(
-            r"\b(?:sk|fk|pk|rk|hf|ghp|gho|ghs|ghu|github_pat|glpat|xox[a-z]|whsec|npm|AIza|AKIA|ASIA)[-_]?"
-            r"[A-Za-z0-9_-]{10,}"
+            r"\b(?:(?:sk|pk|rk|fk|npm|glpat|whsec|xox[a-z])[-_]|gh[pousr]_|github_pat_)[A-Za-z0-9_+/=-]{16,}"
+            r"|\bhf_[A-Za-z0-9]{16,}|\b(?:AIza|AKIA|ASIA)[A-Za-z0-9_-]{12,}"
         ),
         HIDDEN,
     ),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+)?"), HIDDEN),
-    (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S),
-        HIDDEN,
-    ),
     (
         re.compile(
             r"(?P<keep>['\"]?\b[\w.-]*(?:password|passwd|passphrase|secret(?:_?access)?_?(?:key)?|api[_-]?key|"
@@ -96,7 +95,8 @@ class Redactor:
     @classmethod
     def of(cls, environment: Mapping[str, str], more: Iterable[str] = ()) -> Redactor:
         """For a host with this environment; `more` are further texts to remove, such as prompts."""
-        found = {text.strip() for text in more}
+        texts = [text.strip() for text in more]
+        found = {each for text in texts for each in (text, *_passwords(text))}
         for name, value in environment.items():
             if SHOWN.fullmatch(name) is None and _SPEAKS.search(name):
                 found |= {value, *_passwords(value)}
@@ -105,7 +105,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets; lines that are JSON objects stay JSON."""
-        return "\n".join(self._line(line) for line in self._literal(text).split("\n"))
+        return "\n".join(line and self._line(line) for line in self._literal(text).split("\n"))
 
     def value(self, value: Any) -> Any:
         """A copy of plain data without secrets: by key, and by pattern in texts."""
@@ -116,6 +116,9 @@ class Redactor:
                 else self.value(item)
                 for key, item in value.items()
             }
+        if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
+            # Lines of one text, perhaps: a key may reach over several of them.
+            return self.text("\n".join(value)).split("\n")
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(item) for item in value]
         if isinstance(value, str):
@@ -143,7 +146,7 @@ class Redactor:
             for form in (literal, json.dumps(literal)[1:-1]):
                 text = text.replace(form, HIDDEN)
         # Over several lines, so not by line.
-        return _PATTERNS[5][0].sub(HIDDEN, text)
+        return _PRIVATE_KEY.sub(HIDDEN, text)
 
 
 def shown_environment(environment: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
