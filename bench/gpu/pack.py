@@ -25,11 +25,13 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 WORK = PROJECT / "build" / "gpu"
 
-#: The lock whose pins are taken. The CUDA runtime's differs in torch alone, which the machine brings.
-LOCK = PROJECT / "docker" / "runtimes" / "omni-0.30-cpu" / "requirements.lock"
+#: The lock whose versions are taken; torch is the machine's. It holds more than a video needs and two loads
+#: hold, so what travels are the packages of the smaller one.
+LOCK = PROJECT / "docker" / "runtimes" / "omni-0.30-cu130" / "requirements.lock"
+NAMES = PROJECT / "docker" / "runtimes" / "omni-0.30-cpu" / "requirements.lock"
 
-#: Built for CUDA, so not in a CPU's lock.
-KERNELS = ("fa3-fwd==0.0.3",)
+#: Built for CUDA, so not in the smaller lock.
+KERNELS = ("fa3-fwd",)
 
 #: Pinned, but of no use there, or replaced (see the module's words).
 LEFT_OUT = {
@@ -72,12 +74,19 @@ def normal(name: str) -> str:
 
 def wanted(present: set[str]) -> list[str]:
     """`name==version` of all that must travel."""
-    pins = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", LOCK.read_text(), flags=re.MULTILINE)
-    chosen = {normal(name): version for name, version in pins}
+    versions, chosen = pins(LOCK), pins(NAMES)
+    chosen = {name: versions.get(name, version) for name, version in chosen.items()}
+    chosen |= {name: versions[name] for name in KERNELS}
     for name in own_distributions():
         chosen.setdefault(name, metadata.version(name))
     names = [f"{name}=={version}" for name, version in chosen.items() if name not in present | LEFT_OUT]
-    return sorted([*names, *KERNELS])
+    return sorted(names)
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Versions by name of a lock."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock.read_text(), flags=re.MULTILINE)
+    return {normal(name): version for name, version in found}
 
 
 def own_distributions() -> set[str]:
