@@ -27,13 +27,15 @@ function draw(list) {
   $("incident-list").replaceChildren(
     ...list.data.map((each) => {
       const back = each.ready_again_seconds;
+      // The decision often begins with the cause, which is told already.
+      const decision = each.decision_reason.replace(each.cause, "").replace(/^[.\s]+/, "");
       const after = back == null ? "" : ` Ready again after ${duration(back)}.`;
       return element(
         "li",
         {},
         element("p", {}, each.cause),
         element("p", { className: "soft" }, `${when(each.at)} · ${each.engine} · ${each.phase} · ${each.exit}`),
-        element("p", { className: "soft" }, `${each.decision_reason}${after}`),
+        element("p", { className: "soft" }, `${decision}${after}`),
       );
     }),
   );
