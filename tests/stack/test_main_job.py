@@ -209,7 +209,7 @@ def test_metrics_of_both_programs_are_scraped(system: System) -> None:
     assert re.search(r"^framekeeper_\w+", gateway, re.MULTILINE)
     supervisor = httpx.get(f"http://127.0.0.1:{system.supervisor_port}/metrics").text
     assert 'framekeeper_videos_finished_total{reason="",state="completed"}' in supervisor
-    assert re.search(r"^framekeeper_denoising_step_seconds_count [1-9]", supervisor, re.MULTILINE)
+    assert re.search(r"^framekeeper_denoising_step_seconds_count\{[^}]*\} [1-9]", supervisor, re.MULTILINE)
 
 
 def test_no_prompt_is_in_any_log(system: System) -> None:
