@@ -119,7 +119,7 @@ async def test_followers_go_on_after_the_listening_connection_is_cut(
         events = read(response)
         await anext(events)
         # The first event may come before the connection is there.
-        while not await database.fetch_all(
+        while not await database.fetch_all(  # noqa: ASYNC110  (PostgreSQL tells nobody)
             """
             SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE application_name = 'framekeeper-changes' AND datname = current_database()
