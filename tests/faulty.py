@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cluster import Cluster, new_database
 from framekeeper.database.pool import Database
 from framekeeper.jobs import incidents, lookup, submit
 from framekeeper.jobs.incidents import IncidentRow
@@ -52,6 +53,18 @@ def begin(
     if wait:
         system.wait_ready(30)
     return system
+
+
+def serving(cluster: Cluster, template: str, home: Path, **script: Any) -> Iterator[System]:
+    """One supervisor with the fault backend as `script` says, and one gateway; for fixtures."""
+    for url in new_database(cluster, template):
+        system = begin(home, url, [], script=script)
+        try:
+            system.urls = [system.start_gateway()]
+            yield system
+            system.close()
+        finally:
+            system.abandon()
 
 
 def with_database(system: System, work: Callable[[Database], Any]) -> Any:

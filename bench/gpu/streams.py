@@ -8,7 +8,6 @@ the copies' time other kernels ran, and on which streams block-sized memory was 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -16,13 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from framekeeper.engine import host
+from entered import enter
+
 from framekeeper.engine.backends.backend import Progress
 from framekeeper.engine.protocol import Generate
 from framekeeper.media.inspect import inspect
-from framekeeper.profiles.launch import resolve
-from framekeeper.profiles.load import load_profile
-from framekeeper.settings import Settings
 
 #: A block of the real width has 0.7 GB; smaller allocations and copies are something else.
 BLOCK_BYTES = 100 * 10**6
@@ -51,14 +48,7 @@ def overlap(copies: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> floa
 
 def main(model: str, profiles: str, name: str, out: str) -> None:
     """Load, warm up, profile one video of two steps."""
-    settings = Settings(profiles=Path(profiles), var=Path(tempfile.mkdtemp()))
-    facts = host.gather(settings)
-    launch = resolve(load_profile(name, settings.profiles), facts)
-    for directory in launch.directories:
-        directory.mkdir(parents=True, exist_ok=True)
-    for variable in [each for each in os.environ if each.startswith(("TORCH", "PYTORCH", "CUDA"))]:
-        del os.environ[variable]
-    os.environ.update(launch.environment)
+    launch = enter(Path(profiles), name)
     import torch  # noqa: PLC0415  after the environment is set
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
 
@@ -119,7 +109,7 @@ def main(model: str, profiles: str, name: str, out: str) -> None:
         "copies_overlapped_by_kernels": round(overlap(copies, kernels), 3),
         "seconds": generation.seconds,
         "peak_memory_bytes": generation.peak_memory_bytes,
-        "frames": inspect(generation.frames).facts(),
+        "frames": inspect(generation.frames, finite=generation.finite).facts(),
     }
     # A file: vllm-omni puts a prefix before all that is printed.
     with Path(out).open("a") as file:

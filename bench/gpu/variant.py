@@ -11,20 +11,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
+from entered import enter
+
 import profiles as bench_profiles
-from framekeeper.engine import host
 from framekeeper.engine.backends.backend import Progress
 from framekeeper.engine.protocol import Generate
-from framekeeper.profiles.launch import resolve
-from framekeeper.profiles.load import load_profile
 from framekeeper.profiles.memory import budget
-from framekeeper.settings import Settings
 
 #: What is written down of a variant's options.
 OPTIONS = ("compile", "quantization", "attention_quantization", "offload", "offload_prefetch", "cache", "vae")
@@ -106,13 +103,7 @@ def measure(backend: Any, wanted: Generate) -> tuple[dict[str, Any], Any]:
 
 def run(model: str, directory: str, name: str, turns: Turns, out: str) -> None:
     """Load, compile, wait, measure."""
-    settings = Settings(profiles=Path(directory), var=Path(tempfile.mkdtemp()))
-    launch = resolve(load_profile(name, settings.profiles), host.gather(settings))
-    for each in launch.directories:
-        each.mkdir(parents=True, exist_ok=True)
-    for variable in [each for each in os.environ if each.startswith(("TORCH", "PYTORCH", "CUDA"))]:
-        del os.environ[variable]
-    os.environ.update(launch.environment)
+    launch = enter(Path(directory), name)
     import torch  # noqa: PLC0415
 
     from framekeeper.engine.backends.vllm_omni import VllmOmniBackend  # noqa: PLC0415

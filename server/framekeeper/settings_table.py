@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from framekeeper.marked_table import Marks
 from framekeeper.settings import PREFIX, Settings
 
-BEGIN = "<!-- settings: written by python -m framekeeper.settings_table -->"
-END = "<!-- end of settings -->"
+MARKS = Marks(what="settings", module="framekeeper.settings_table", file="README.md")
 
 
 def table() -> str:
@@ -24,11 +23,7 @@ def table() -> str:
 
 def updated(text: str) -> str:
     """`text` with the table between the two marks renewed. Raises ValueError when a mark is missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the marks {BEGIN!r} and {END!r} are missing")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return MARKS.renewed(text, table())
 
 
 def _default(field: FieldInfo) -> str:
@@ -41,12 +36,7 @@ def _default(field: FieldInfo) -> str:
 
 def main(arguments: list[str]) -> int:
     """Renew the table in the file that is named."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m framekeeper.settings_table README.md\n")
-        return 2
-    path = Path(arguments[0])
-    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
+    return MARKS.main(table(), arguments)
 
 
 if __name__ == "__main__":

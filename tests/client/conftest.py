@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster, new_database
-from faulty import begin
+from cluster import Cluster
+from faulty import serving
 from system import System
 
 
@@ -16,11 +16,6 @@ def service(
     postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """One supervisor, one gateway; jobs of ten steps last a second."""
-    for url in new_database(postgres_cluster, postgres_template):
-        system = begin(tmp_path_factory.mktemp("client"), url, [], script={"step_seconds": 0.1})
-        try:
-            system.urls = [system.start_gateway()]
-            yield system
-            system.close()
-        finally:
-            system.abandon()
+    yield from serving(
+        postgres_cluster, postgres_template, tmp_path_factory.mktemp("client"), step_seconds=0.1
+    )

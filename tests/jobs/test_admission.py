@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framekeeper.errors import FramekeeperError, InvalidRequest, ModelNotFound, NoEngine
-from framekeeper.jobs.admission import KNOWN, resolve
+from framekeeper.jobs.admission import KNOWN, admit
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.video import VideoRequest
 from jobs.records import ADMITS, DEFAULTS, engine
@@ -18,7 +18,7 @@ ENGINES = [engine()]
 
 
 def admitted(engines: list[Engine] | None = None, **fields: Any) -> VideoRequest:
-    return resolve({"prompt": "a cat", **fields}, engines or ENGINES, draw_seed=lambda: 5)[1]
+    return admit({"prompt": "a cat", **fields}, engines or ENGINES, draw_seed=lambda: 5).request
 
 
 def refused(engines: list[Engine] | None = None, **fields: Any) -> InvalidRequest:
@@ -28,7 +28,8 @@ def refused(engines: list[Engine] | None = None, **fields: Any) -> InvalidReques
 
 
 def test_prompt_alone_gets_every_default() -> None:
-    model, request = resolve({"prompt": "a cat"}, ENGINES, draw_seed=lambda: 5)
+    accepted = admit({"prompt": "a cat"}, ENGINES, draw_seed=lambda: 5)
+    model, request = accepted.model, accepted.request
     assert model == "tiny"
     assert request == VideoRequest(
         prompt="a cat", negative_prompt=None, width=64, height=64, num_frames=9, fps=8,
@@ -68,7 +69,7 @@ def test_seconds_that_agree_with_num_frames_are_admitted() -> None:
 
 
 def test_seed_is_drawn_when_absent_and_then_fixed() -> None:
-    drawn = {resolve({"prompt": "a cat"}, ENGINES)[1].seed for _ in range(8)}
+    drawn = {admit({"prompt": "a cat"}, ENGINES).request.seed for _ in range(8)}
     assert len(drawn) > 1
     assert all(0 <= seed < 2**63 for seed in drawn)
 
@@ -178,7 +179,7 @@ def test_long_value_is_not_repeated_whole() -> None:
 
 def test_without_any_engine_the_request_may_be_repeated() -> None:
     with pytest.raises(NoEngine) as caught:
-        resolve({"prompt": "a cat"}, [])
+        admit({"prompt": "a cat"}, [])
     assert caught.value.retry_after
 
 
@@ -191,7 +192,7 @@ def test_unknown_model_names_what_exists() -> None:
 def test_several_models_must_be_chosen_from() -> None:
     engines = [engine("a", model="large"), engine("b", model="small")]
     assert "several are served: set one of large, small" in refused(engines).message
-    assert resolve({"prompt": "a cat", "model": "small"}, engines)[0] == "small"
+    assert admit({"prompt": "a cat", "model": "small"}, engines).model == "small"
 
 
 def test_shape_is_admitted_by_any_engine_of_the_model() -> None:
@@ -218,7 +219,7 @@ anything = st.recursive(
 @given(st.dictionaries(st.sampled_from(KNOWN) | st.text(max_size=20), anything, max_size=8))
 def test_whatever_comes_is_admitted_within_limits_or_refused_in_utf8(fields: dict[str, Any]) -> None:
     try:
-        _, request = resolve(fields, ENGINES)
+        request = admit(fields, ENGINES).request
     except FramekeeperError as error:
         assert error.message.encode()  # noqa: PT017
         assert error.param is not None  # noqa: PT017

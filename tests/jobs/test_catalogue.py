@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framekeeper.jobs.admission import resolve
+from framekeeper.jobs.admission import admit
 from framekeeper.jobs.catalogue import offers
 from framekeeper.jobs.engines import EngineState
 from jobs.records import ADMITS, DEFAULTS, engine
@@ -18,7 +18,7 @@ def test_every_suggested_size_is_admitted_and_the_default_comes_first(largest: s
     assert offer.sizes[0] == tuple(int(side) for side in default.split("x"))
     assert len(set(offer.sizes)) == len(offer.sizes)
     for width, height in offer.sizes:
-        resolve({"prompt": "a cat", "size": f"{width}x{height}"}, [one])
+        admit({"prompt": "a cat", "size": f"{width}x{height}"}, [one])
 
 
 def test_hd_is_among_the_sizes_of_an_hd_profile() -> None:

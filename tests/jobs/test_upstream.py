@@ -9,7 +9,7 @@ import pytest
 
 from framekeeper.errors import InvalidRequest
 from framekeeper.jobs import upstream
-from framekeeper.jobs.admission import resolve
+from framekeeper.jobs.admission import admit
 from framekeeper.jobs.video import VideoRequest
 from jobs.records import engine
 
@@ -26,7 +26,7 @@ DEFAULT_FORM = {
 
 
 def resolved(**fields: Any) -> VideoRequest:
-    return resolve({"prompt": "a cat", **fields}, [engine()], draw_seed=lambda: 5)[1]
+    return admit({"prompt": "a cat", **fields}, [engine()], draw_seed=lambda: 5).request
 
 
 def test_form_with_upstreams_defaults_is_taken() -> None:

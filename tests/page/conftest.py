@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from cluster import Cluster, new_database
-from faulty import begin
+from cluster import Cluster
+from faulty import serving
 from system import System
 
 
@@ -51,14 +51,14 @@ def service(
     postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """One supervisor with the fault backend, one gateway; jobs of six steps last a second."""
-    for url in new_database(postgres_cluster, postgres_template):
-        system = begin(tmp_path_factory.mktemp("page"), url, [], script={"step_seconds": 0.15})
-        try:
-            system.urls = [system.start_gateway()]
-            yield system
-            system.close()
-        finally:
-            system.abandon()
+    # The page looks at the engines every 2 s: one that was back sooner would never be seen away.
+    yield from serving(
+        postgres_cluster,
+        postgres_template,
+        tmp_path_factory.mktemp("page"),
+        step_seconds=0.15,
+        load_seconds=3,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,11 @@ class Database:
         except UNAVAILABLE as error:
             raise DatabaseUnavailable(retry_after=2) from error
 
+    async def execute(self, query: str, parameters: dict[str, Any] | None = None) -> None:
+        """Run one statement in its own transaction."""
+        async with self.transaction() as connection:
+            await connection.execute(query, parameters)
+
     async def fetch_one(self, query: str, parameters: dict[str, Any] | None = None) -> DictRow | None:
         """Run one statement in its own transaction and return its first row."""
         async with self.transaction() as connection:

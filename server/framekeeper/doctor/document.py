@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from framekeeper.doctor.finding import Severity
+from framekeeper.marked_table import Marks
 from framekeeper.profiles.rules import RULES
 
-BEGIN = "<!-- checks: written by python -m framekeeper.doctor.document -->"
-END = "<!-- end of checks -->"
+MARKS = Marks(what="checks", module="framekeeper.doctor.document", file="docs/doctor.md")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +95,12 @@ def table() -> str:
 
 def document(text: str) -> str:
     """`text` with the table between its two marks renewed. Raises ValueError when a mark is missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the marks {BEGIN!r} and {END!r} are missing")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return MARKS.renewed(text, table())
 
 
 def main(arguments: list[str]) -> int:
     """Renew the table in the file that is named."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m framekeeper.doctor.document docs/doctor.md\n")
-        return 2
-    path = Path(arguments[0])
-    path.write_text(document(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
+    return MARKS.main(table(), arguments)
 
 
 if __name__ == "__main__":

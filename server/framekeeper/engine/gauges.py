@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from framekeeper.engine import card_memory, leftovers
 from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import census
 from framekeeper.jobs.shape import admitted_queues
+from framekeeper.media.store import MediaStore
 from framekeeper.metrics.snapshot import Family, Values
 from framekeeper.profiles.schema import parse_size
 from framekeeper.settings import Settings
@@ -58,10 +58,8 @@ async def _look_into_database(settings: Settings, database: Database, groups: Se
         found = await census.take(database, stale_seconds=settings.stale_seconds)
         values = of_census(found, listened(groups)) | {metrics.DATABASE_UP: {(): 1}}
     with suppress(OSError):
-        directory = settings.media_directory
-        while not directory.exists():  # it is made with the first video
-            directory = directory.parent
-        values[metrics.MEDIA_FREE] = {(): (await asyncio.to_thread(shutil.disk_usage, directory)).free}
+        store = MediaStore(settings.media_directory)
+        values[metrics.MEDIA_FREE] = {(): await asyncio.to_thread(store.free_bytes)}
     metrics.census.replace(values)
 
 

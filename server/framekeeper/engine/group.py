@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import structlog
 
 from framekeeper import metrics
 from framekeeper.database.pool import Database
-from framekeeper.engine import devices, leftovers, protocol
+from framekeeper.engine import devices, directories, leftovers, protocol
 from framekeeper.engine.bring_up import StartFailed, bring_up
 from framekeeper.engine.course import Course
 from framekeeper.engine.end import End, Verdict
@@ -23,7 +22,6 @@ from framekeeper.engine.status import EngineStatus
 from framekeeper.jobs.engines import EngineState
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.facts import HostFacts
-from framekeeper.profiles.launch import Launch
 from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
@@ -148,10 +146,7 @@ class DeviceGroup:
         # Whatever has changed so far is in this launch: only a later change ends its process.
         self.course.changed.clear()
         launch = self.course.launch
-        # What a killed predecessor left in it is of no use to anybody.
-        await self._remove_temporary(launch)
-        for directory in launch.directories:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await asyncio.to_thread(directories.make, launch)
         environment = launch.environment | {
             leftovers.RUN: str(self._settings.run_directory),
             "FRAMEKEEPER_ENGINE": self.status.id,
@@ -177,13 +172,10 @@ class DeviceGroup:
             self._serving = None
             process.kill("the supervisor stopped it")
             await pump
-            await self._remove_temporary(launch)
+            await asyncio.to_thread(directories.remove_temporary, launch)
             if planned is None and not self._stopping.is_set() and self._inquest.diagnosis is None:
                 # It ended by itself, and no job has asked why.
                 await self._examine(End(phase="idle"))
-
-    async def _remove_temporary(self, launch: Launch) -> None:
-        await asyncio.to_thread(shutil.rmtree, launch.environment["TMPDIR"], ignore_errors=True)
 
     async def _start(self, link: Link) -> bool:
         """Load and warm up; False when that failed or is not wanted any more."""

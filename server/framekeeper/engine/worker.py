@@ -36,11 +36,12 @@ from framekeeper.engine.backends.backend import (
     StepReport,
 )
 from framekeeper.engine.channel import Channel
+from framekeeper.engine.frames import FramesRejected, inspected
 from framekeeper.engine.parent_death import die_with_parent
 from framekeeper.engine.publish import Published, publish
 from framekeeper.engine.torch_241 import versions
 from framekeeper.engine.warden import descendants
-from framekeeper.media.inspect import Inspection, inspect
+from framekeeper.media.inspect import Inspection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,10 +76,6 @@ def make_backend(name: str) -> Backend:
 
         return FaultBackend()
     raise ValueError(f"unknown backend {name!r}")
-
-
-class FramesRejected(Exception):
-    """The frames are no picture; the message says why."""
 
 
 class Worker:
@@ -217,11 +214,7 @@ class Worker:
         self, request: protocol.Generate, generation: Generation, *, decode: bool
     ) -> Published:
         def work() -> Published:
-            inspection = inspect(generation.frames, finite=generation.finite)
-            if inspection.fault:
-                raise FramesRejected(inspection.fault)
-            if inspection.frames != request.num_frames:
-                raise FramesRejected(f"there are {inspection.frames} frames instead of {request.num_frames}")
+            inspection = inspected(generation, request)
             published = publish(request, generation.frames, inspection, decode=decode)
             if published.decoded and published.decoded["fault"]:
                 raise FramesRejected(f"in the decoded file, {published.decoded['fault']}")

@@ -74,11 +74,6 @@ class Changes:
         self._feeds: dict[str, Feed] = {}
         self._listening: asyncio.Task[None] | None = None
 
-    @property
-    def followers(self) -> int:
-        """How many follow a video at the moment."""
-        return sum(feed.followers for feed in self._feeds.values())
-
     async def follow(self, video_id: str, *, every: float) -> AsyncIterator[Video | None]:
         """The video as it is now, then again on every change and at least every `every` seconds.
 

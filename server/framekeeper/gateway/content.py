@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from framekeeper.errors import ContentLost, StorageFull, VideoExpired, VideoNotFinished
 from framekeeper.gateway.errors import RangeNotSatisfiable
 from framekeeper.jobs.video import Video, VideoState
+from framekeeper.media.store import MediaStore
 
 Variant = Literal["video", "thumbnail"]
 MEDIA_TYPES: dict[Variant, str] = {"video": "video/mp4", "thumbnail": "image/jpeg"}
@@ -126,8 +127,7 @@ def _settle_range(request: Request, size: int, validators: set[str]) -> None:
 def require_space(media: Path, least: int, needed: int = 0) -> None:
     """Raise StorageFull when less than `least` bytes would stay free once `needed` more are written."""
     try:
-        existing = next((path for path in (media, *media.parents) if path.exists()), Path("/"))
-        free = shutil.disk_usage(existing).free
+        free = MediaStore(media).free_bytes()
     except OSError as error:
         raise StorageFull(
             f"The media directory cannot be looked at ({error.strerror}): check FRAMEKEEPER_MEDIA.",

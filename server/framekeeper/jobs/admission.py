@@ -18,7 +18,7 @@ from typing import Any
 from framekeeper.errors import InvalidRequest, ModelNotFound, NoEngine
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.fields import Fields, shown
-from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN
+from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN, parse_size
 from framekeeper.jobs.upstream import NAMES as UPSTREAM
 from framekeeper.jobs.upstream import read_upstream, unpack
 from framekeeper.jobs.video import VideoRequest
@@ -61,7 +61,7 @@ class Limits:
     @classmethod
     def of(cls, engine: Engine) -> Limits:
         """Those that an engine registered."""
-        width, height = _parse_size(engine.admits["size"])
+        width, height = parse_size(engine.admits["size"])
         return cls(
             area=width * height,
             size=engine.admits["size"],
@@ -73,17 +73,6 @@ class Limits:
     def admit(self, width: int, height: int, num_frames: int, steps: int) -> bool:
         """Whether that engine can make this."""
         return width * height <= self.area and num_frames <= self.num_frames and steps <= self.steps
-
-
-def resolve(
-    fields: Mapping[str, Any],
-    engines: Sequence[Engine],
-    *,
-    draw_seed: Callable[[], int] = lambda: secrets.randbelow(DRAWN_SEEDS),
-) -> tuple[str, VideoRequest]:
-    """As `admit`, without the wishes."""
-    admitted = admit(fields, engines, draw_seed=draw_seed)
-    return admitted.model, admitted.request
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +135,6 @@ def _or_default(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _parse_size(text: str) -> tuple[int, int]:
-    width, _, height = text.partition("x")
-    return int(width), int(height)
-
-
 def _choose_model(read: Fields, engines: Sequence[Engine]) -> tuple[str, list[Engine]]:
     models = sorted({engine.model for engine in engines})
     if not models:
@@ -198,7 +182,7 @@ def _read_size(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limit
             f"size={read.values['size']} contradicts width={pair[0]} and height={pair[1]}: set only one.",
         )
         return 0, 0
-    width, height = size or pair or _parse_size(defaults["size"])
+    width, height = size or pair or parse_size(defaults["size"])
     if (size or pair) and not _check_sides(read, "size" if size else "width", width, height):
         return 0, 0
     largest = max(limits, key=lambda limit: limit.area)

@@ -9,7 +9,7 @@ from typing import Any
 
 from framekeeper.jobs.admission import MAX_FPS, Limits
 from framekeeper.jobs.engines import Engine, EngineState
-from framekeeper.jobs.shape import PIXELS_PER_TOKEN
+from framekeeper.jobs.shape import PIXELS_PER_TOKEN, parse_size
 
 #: Width to height of suggested sizes: those of screens, photographs, squares, and each upright.
 ASPECTS = ((16, 9), (4, 3), (1, 1), (3, 4), (9, 16))
@@ -31,7 +31,7 @@ class Offer:
     @property
     def default_shape(self) -> tuple[int, int, int]:
         """Width, height and frames of a job that names none."""
-        return (*_pair(self.defaults["size"]), int(self.defaults["num_frames"]))
+        return (*parse_size(self.defaults["size"]), int(self.defaults["num_frames"]))
 
 
 def offers(engines: Sequence[Engine]) -> list[Offer]:
@@ -59,7 +59,7 @@ def _offer(model: str, engines: Sequence[Engine]) -> Offer:
 
 def _sizes(widest: Limits, default: str) -> tuple[tuple[int, int], ...]:
     """The default, the largest, and the largest of each aspect that fits, without repetitions."""
-    found = [_pair(default), _pair(widest.size)]
+    found = [parse_size(default), parse_size(widest.size)]
     for across, down in ASPECTS:
         scale = sqrt(widest.area / (across * down))
         width, height = (max(PIXELS_PER_TOKEN, _down(side * scale)) for side in (across, down))
@@ -70,8 +70,3 @@ def _sizes(widest: Limits, default: str) -> tuple[tuple[int, int], ...]:
 
 def _down(side: float) -> int:
     return int(side + 1e-6) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
-
-
-def _pair(size: str) -> tuple[int, int]:
-    width, _, height = size.partition("x")
-    return int(width), int(height)

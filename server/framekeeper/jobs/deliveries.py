@@ -79,8 +79,8 @@ async def take(database: Database, *, most: int = 10) -> list[Delivery]:
 
 async def delivered(database: Database, delivery: Delivery) -> None:
     """The receiver has it."""
-    await database.fetch_one(
-        "UPDATE webhook_deliveries SET delivered_at = clock_timestamp() WHERE id = %(id)s RETURNING id",
+    await database.execute(
+        "UPDATE webhook_deliveries SET delivered_at = clock_timestamp() WHERE id = %(id)s",
         {"id": delivery.id},
     )
 
@@ -88,12 +88,12 @@ async def delivered(database: Database, delivery: Delivery) -> None:
 async def failed(database: Database, delivery: Delivery, error: str) -> float | None:
     """Put it off; the seconds until the next try, or None when it is given up."""
     pause = PAUSES[delivery.tries - 1] if delivery.tries <= len(PAUSES) else None
-    await database.fetch_one(
+    await database.execute(
         """
         UPDATE webhook_deliveries SET last_error = %(error)s,
             next_at = clock_timestamp() + make_interval(secs => %(pause)s),
             given_up_at = CASE WHEN %(given_up)s THEN clock_timestamp() END
-        WHERE id = %(id)s RETURNING id
+        WHERE id = %(id)s
         """,
         {"id": delivery.id, "error": error[:500], "pause": pause or 0, "given_up": pause is None},
     )

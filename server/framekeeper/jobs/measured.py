@@ -30,11 +30,10 @@ async def note(database: Database, video: Video, *, profile: str, rung: int, sec
     Raises DatabaseUnavailable.
     """
     request = video.request
-    await database.fetch_one(
+    await database.execute(
         """
         INSERT INTO measured_seconds (model, profile, rung, width, height, num_frames, steps, seconds)
         VALUES (%(model)s, %(profile)s, %(rung)s, %(width)s, %(height)s, %(frames)s, %(steps)s, %(seconds)s)
-        RETURNING at
         """,
         {
             "model": video.model,

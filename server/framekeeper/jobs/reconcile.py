@@ -14,6 +14,7 @@ from framekeeper.errors import DeadlineExceeded, EngineFailed
 from framekeeper.jobs import settle
 from framekeeper.jobs.engines import Engine, EngineState, all_engines
 from framekeeper.jobs.places import fill_all
+from framekeeper.jobs.shape import parse_size
 from framekeeper.jobs.video import COLUMNS, Priority, Video, VideoRequest
 from framekeeper.jobs.wake import TASK, wake
 
@@ -124,7 +125,7 @@ def _may_make(engine: Engine, request: VideoRequest) -> bool:
     """Whether the engine admits this now, or will when a limit ends by itself."""
     if engine.admits.get("reduced"):
         return True
-    width, height = (int(side) for side in engine.admits["size"].split("x"))
+    width, height = parse_size(engine.admits["size"])
     small = request.width * request.height <= width * height
     return small and request.num_frames <= int(engine.admits["num_frames"])
 
@@ -137,9 +138,7 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
     """
     for job in await database.queue.job_manager.get_stalled_jobs(task_name=TASK):
         # Its video is settled by `settle_lost`, which makes a wake-up of its own where one is needed.
-        await database.fetch_one(
-            "DELETE FROM procrastinate_jobs WHERE id = %(id)s RETURNING id", {"id": job.id}
-        )
+        await database.execute("DELETE FROM procrastinate_jobs WHERE id = %(id)s", {"id": job.id})
     async with database.transaction() as connection:
         cursor = await connection.execute(
             """

@@ -85,19 +85,18 @@ async def expire(database: Database, keep: Keep) -> list[Expired]:
 
 async def announce(database: Database, keep: Keep) -> None:
     """Write into the rows of finished videos when they will expire by age."""
-    async with database.transaction() as connection:
-        await connection.execute(
-            """
-            WITH due AS (
-                SELECT v.id, v.completed_at + make_interval(secs => nullif(
-                    coalesce((k.limits ->> 'retention_seconds')::float8, %(seconds)s), 0)) AS at
-                FROM videos v LEFT JOIN api_keys k ON k.id = v.owner WHERE v.state = 'completed'
-            )
-            UPDATE videos v SET expires_at = due.at FROM due
-            WHERE v.id = due.id AND v.state = 'completed' AND v.expires_at IS DISTINCT FROM due.at
-            """,
-            {"seconds": keep.seconds},
+    await database.execute(
+        """
+        WITH due AS (
+            SELECT v.id, v.completed_at + make_interval(secs => nullif(
+                coalesce((k.limits ->> 'retention_seconds')::float8, %(seconds)s), 0)) AS at
+            FROM videos v LEFT JOIN api_keys k ON k.id = v.owner WHERE v.state = 'completed'
         )
+        UPDATE videos v SET expires_at = due.at FROM due
+        WHERE v.id = due.id AND v.state = 'completed' AND v.expires_at IS DISTINCT FROM due.at
+        """,
+        {"seconds": keep.seconds},
+    )
 
 
 async def forget(database: Database, keep: Keep) -> int:
@@ -107,11 +106,10 @@ async def forget(database: Database, keep: Keep) -> int:
         ("webhook_deliveries WHERE coalesce(delivered_at, given_up_at)", DELIVERY_SECONDS),
         ("measured_seconds WHERE at", MEASURED_SECONDS),
     ):
-        async with database.transaction() as connection:
-            await connection.execute(
-                f"DELETE FROM {table} < clock_timestamp() - make_interval(secs => %(seconds)s)",
-                {"seconds": seconds},
-            )
+        await database.execute(
+            f"DELETE FROM {table} < clock_timestamp() - make_interval(secs => %(seconds)s)",
+            {"seconds": seconds},
+        )
     if not keep.record_seconds:
         return 0
     rows = await database.fetch_all(

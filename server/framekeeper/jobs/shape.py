@@ -8,6 +8,12 @@ PIXELS_PER_TOKEN = 16
 FRAMES_PER_LATENT = 4
 
 
+def parse_size(text: str) -> tuple[int, int]:
+    """Width and height in pixels of a size that was checked before, such as "832x480"."""
+    width, _, height = text.partition("x")
+    return int(width), int(height)
+
+
 def tokens(width: int, height: int, num_frames: int) -> int:
     """Tokens that attention sees for this shape; cost grows with it, and so does memory."""
     latent_frames = (num_frames - 1) // FRAMES_PER_LATENT + 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from framekeeper.doctor.triage import process
 from framekeeper.doctor.triage.outcome import LOADING, Outcome, failed, of_direct
 from framekeeper.doctor.triage.plan import Step
 from framekeeper.doctor.weights.check import check_headers, check_values
-from framekeeper.engine import leftovers, protocol
+from framekeeper.engine import directories, leftovers, protocol
 from framekeeper.engine.bring_up import StartFailed, bring_up, warm_up_request
 from framekeeper.engine.end import End
 from framekeeper.engine.inquest import Inquest
@@ -34,20 +33,13 @@ async def attempt(step: Step, python: Path, work: Path) -> Outcome:
     if step.how == "weights":
         return await asyncio.to_thread(_weights, step, Path(step.launch.model))
     log = work / f"{step.name}.log"
-    _prepare(step.launch)
+    directories.make(step.launch)
     try:
         if step.how == "direct":
             return await _direct(step, step.launch, python, work, log)
         return await _through_worker(step, step.launch, python, work, log)
     finally:
-        await asyncio.to_thread(shutil.rmtree, step.launch.environment["TMPDIR"], ignore_errors=True)
-
-
-def _prepare(launch: Launch) -> None:
-    # What a killed predecessor left in it is of no use to anybody.
-    shutil.rmtree(launch.environment["TMPDIR"], ignore_errors=True)
-    for directory in launch.directories:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await asyncio.to_thread(directories.remove_temporary, step.launch)
 
 
 def _environment(launch: Launch, work: Path) -> dict[str, str]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from framekeeper.engine.backends.backend import Generation, Progress
+from framekeeper.engine.frames import FramesRejected, inspected
 from framekeeper.engine.protocol import Generate
-from framekeeper.engine.worker import FramesRejected, make_backend
-from framekeeper.media.inspect import inspect
+from framekeeper.engine.worker import make_backend
 
 
 def main(job_file: Path, result_file: Path) -> int:
@@ -55,11 +55,7 @@ def main(job_file: Path, result_file: Path) -> int:
 
 def _look(generation: Generation, request: Generate, experts: int) -> None:
     """Raise FramesRejected where the frames are no video of all experts."""
-    inspection = inspect(generation.frames)
-    if inspection.fault:
-        raise FramesRejected(inspection.fault)
-    if inspection.frames != request.num_frames:
-        raise FramesRejected(f"there are {inspection.frames} frames instead of {request.num_frames}")
+    inspected(generation, request)
     idle = [expert for expert in range(experts) if not generation.expert_steps.get(expert)]
     if idle:
         raise FramesRejected(f"transformer {idle[0] + 1} of {experts} ran no denoising step")
