@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from cluster import Cluster, new_database
 from framekeeper.database import embedded
@@ -84,3 +85,20 @@ def empty_postgres_url(postgres_cluster: Cluster) -> Iterator[str]:
 def postgres_url(postgres_cluster: Cluster, postgres_template: str) -> Iterator[str]:
     """URL of a fresh database with this version's schema."""
     yield from new_database(postgres_cluster, postgres_template)
+
+
+# No wider: while it is open, its event loop counts as running in this thread, and nobody else can start one.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real Chromium. Not skipped where there is none: a page that nobody looked at is not tested."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "Chromium is missing: apt-get install chromium"
+    expect.set_options(timeout=20_000)
+    with sync_playwright() as playwright:
+        # As root, and in a container, Chromium has no sandbox of its own.
+        launched = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required"],
+        )
+        yield launched
+        launched.close()

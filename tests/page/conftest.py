@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from cluster import Cluster
 from faulty import serving
 from system import System
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Not skipped where there is none: a page that nobody looked at is not tested."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert chromium, "Chromium is missing: apt-get install chromium"
-    expect.set_options(timeout=20_000)
-    with sync_playwright() as playwright:
-        # As root, and in a container, Chromium has no sandbox of its own.
-        launched = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required"],
-        )
-        yield launched
-        launched.close()
 
 
 @pytest.fixture
