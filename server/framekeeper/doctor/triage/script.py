@@ -2,7 +2,8 @@
 
 It is text: nothing here imports what the script imports. Written against vllm-omni 0.30.0
 (https://github.com/vllm-project/vllm-omni/releases/tag/v0.30.0, `diffusion/diffusion_engine.py`) and
-diffusers 0.40.0 (https://huggingface.co/docs/diffusers/api/pipelines/wan), called as our backends call them.
+diffusers 0.40.0 and 0.36.0 (https://huggingface.co/docs/diffusers/api/pipelines/wan), called as our backends
+call them.
 """
 
 from __future__ import annotations
@@ -30,20 +31,22 @@ def text(launch: Launch, reason: str, *, empty_caches: bool) -> str:
 
     With `empty_caches` it makes new ones, otherwise it uses the launch's.
     """
-    if launch.runtime.startswith("torch-2.4.1"):
-        raise NoScript(f"the libraries of {launch.runtime} run only with Framekeeper's port of them")
+    old = launch.runtime.startswith("torch-2.4.1")
     if launch.backend == "vllm_omni":
+        if old:
+            raise NoScript(f"vllm-omni on {launch.runtime} runs only with Framekeeper's port of it")
+        libraries = "vllm-omni 0.30.0"
         body = _OMNI.format(
             arguments=_shown(_library_arguments(launch)),
             sampling=_shown(_sampling(launch)),
             prompt=_shown(_prompt(launch)),
         )
     elif launch.backend == "diffusers":
-        body = _diffusers(launch)
+        libraries = "diffusers 0.36.0 on torch 2.4.1" if old else "diffusers 0.40.0"
+        body = _diffusers(launch, _GROUPED if old else "")
     else:
         raise NoScript(f"the backend {launch.backend} has no library of its own")
     environment, fresh = _environment(launch, empty_caches=empty_caches)
-    libraries = "vllm-omni 0.30.0" if launch.backend == "vllm_omni" else "diffusers 0.40.0"
     head = _HEAD.format(
         libraries=libraries,
         reason=reason.replace("\\", "/").replace('"""', "'''"),
@@ -87,7 +90,7 @@ def _sampling(launch: Launch) -> dict[str, Any]:
     return sampling
 
 
-def _diffusers(launch: Launch) -> str:
+def _diffusers(launch: Launch, patch: str) -> str:
     request = warm_up_request(launch, Path())
     options = launch.options
     call = {
@@ -100,7 +103,8 @@ def _diffusers(launch: Launch) -> str:
         "guidance_scale_2": None if request.boundary_ratio is None else request.guidance_scale_2,
         "output_type": "np",
     }
-    return _DIFFUSERS.format(
+    return patch + _DIFFUSERS.format(
+        patched="grouped_attention()\n    " if patch else "",
         model=launch.model,
         dtype=options["dtype"],
         device="cuda:0" if options["device"] == "cuda" else "cpu",
@@ -202,6 +206,20 @@ def main():
     engine.close()
 
 """
+_GROUPED = """
+def grouped_attention():
+    # diffusers passes `enable_gqa`, which came with torch 2.5; Wan's heads are all of one kind.
+    from torch.nn import functional
+
+    original = functional.scaled_dot_product_attention
+
+    def attention(*args, enable_gqa=False, **kwargs):
+        assert not enable_gqa
+        return original(*args, **kwargs)
+
+    functional.scaled_dot_product_attention = attention
+
+"""
 _DIFFUSERS = """
 def main():
     import torch
@@ -215,7 +233,7 @@ def main():
         ):
             if not torch._C._dispatch_has_kernel("torchvision::" + name):
                 library.define(schema)
-    from diffusers import WanPipeline
+    {patched}from diffusers import WanPipeline
 
     pipeline = WanPipeline.from_pretrained(
         {model!r},
