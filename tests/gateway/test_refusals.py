@@ -173,21 +173,19 @@ async def test_unforeseen_failure_shows_nothing_of_itself(web: httpx.AsyncClient
 async def test_link_lost_while_a_job_is_accepted_is_503_and_leaves_no_job(
     web: httpx.AsyncClient, database: Database
 ) -> None:
-    async with database.transaction() as connection:
-        await connection.execute(
-            """
-            CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
-                'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN new; END';
-            CREATE TRIGGER cut BEFORE INSERT ON procrastinate_jobs EXECUTE FUNCTION cut();
-            """
-        )
+    await database.execute(
+        """
+        CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN new; END';
+        CREATE TRIGGER cut BEFORE INSERT ON procrastinate_jobs EXECUTE FUNCTION cut();
+        """
+    )
     answer = await web.post("/v1/videos", json={"prompt": "a cat"})
     assert answer.status_code == 503, answer.text
     assert error_of(answer)["code"] == "database_unavailable"
     assert answer.headers["retry-after"]
     assert (await web.get("/v1/videos")).json()["data"] == []
-    async with database.transaction() as connection:
-        await connection.execute("DROP TRIGGER cut ON procrastinate_jobs")
+    await database.execute("DROP TRIGGER cut ON procrastinate_jobs")
     assert (await web.post("/v1/videos", json={"prompt": "a cat"})).status_code == 200
 
 

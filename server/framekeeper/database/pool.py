@@ -89,7 +89,7 @@ class Database:
     async def transaction(self) -> AsyncIterator[Connection]:
         """One connection in one transaction. Raises DatabaseUnavailable when the database does not answer.
 
-        Statements are sent together until a result is fetched: an error may be raised only then, or at the end.
+        Statements are sent together until a result is fetched, when their errors are raised.
         """
         async with self.connection() as connection, connection.pipeline(), connection.transaction():
             yield connection

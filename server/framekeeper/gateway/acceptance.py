@@ -14,18 +14,17 @@ import structlog
 from fastapi import Depends, Request
 
 from framekeeper.database.pool import Connection, Database
-from framekeeper.errors import InvalidRequest
+from framekeeper.errors import FramekeeperError, InvalidRequest
 from framekeeper.gateway import content, metrics
 from framekeeper.gateway.auth import Caller, SubmitterOf
-from framekeeper.gateway.outlook import Outlook, OutlookOf, Room, bound_of, quota_of
+from framekeeper.gateway.outlook import FRESH_SECONDS, Outlook, OutlookOf, Room, bound_of, quota_of
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.gateway.webhooks import check_url
 from framekeeper.jobs import idempotency, lookup
 from framekeeper.jobs.admission import Admitted, admit
-from framekeeper.jobs.engines import all_engines
+from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.line import Standing
 from framekeeper.jobs.quota import charge
-from framekeeper.jobs.space import bytes_needed
 from framekeeper.jobs.submit import Terms, enter
 from framekeeper.jobs.video import Video
 from framekeeper.settings import Settings
@@ -72,7 +71,7 @@ class Acceptance:
             if ids is not None:
                 return await self._replay(ids)
         wanted = await self._admit(bodies, batch=batch)
-        needed = await bytes_needed(self._database, [each.request for each in wanted])
+        needed = self._outlook.bytes_needed([each.request for each in wanted])
         await asyncio.to_thread(
             content.require_space, self._settings.media_directory, self._settings.min_free_bytes, needed
         )
@@ -97,7 +96,17 @@ class Acceptance:
         return Accepted(videos, {video.id: rooms[video.model].standing(video) for video in videos})
 
     async def _admit(self, bodies: Sequence[Mapping[str, Any]], *, batch: bool) -> list[Admitted]:
-        engines = await all_engines(self._database)
+        line = await self._outlook.line(self._database, age=FRESH_SECONDS)
+        try:
+            return self._admit_by(line.engines, bodies, batch=batch)
+        except FramekeeperError:
+            # Nobody is refused by what the engines were a moment ago.
+            line = await self._outlook.line(self._database, age=0)
+        return self._admit_by(line.engines, bodies, batch=batch)
+
+    def _admit_by(
+        self, engines: Sequence[Engine], bodies: Sequence[Mapping[str, Any]], *, batch: bool
+    ) -> list[Admitted]:
         wanted = []
         for number, body in enumerate(bodies):
             try:

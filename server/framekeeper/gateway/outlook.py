@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from fastapi import Depends, Request
 from framekeeper.database.pool import Database
 from framekeeper.errors import QueueFull
 from framekeeper.gateway.auth import Caller
+from framekeeper.jobs import space
 from framekeeper.jobs.bound import Bound, require_room
 from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.line import Line, ModelLine, Standing, look
@@ -94,6 +95,12 @@ class Outlook:
         before = line.model(video.model)
         if video.id not in before.standings:
             line.models[video.model] = before.joined(video)
+
+    def bytes_needed(self, requests: Sequence[VideoRequest]) -> int:
+        """Bytes of media that these jobs and all open ones will write, by the line as it is known."""
+        if self._line is None:
+            return space.bytes_needed(0, None, requests)
+        return space.bytes_needed(self._line.open_pixels, self._line.bytes_per_pixel, requests)
 
     @asynccontextmanager
     async def room(

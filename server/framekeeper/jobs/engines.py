@@ -83,6 +83,8 @@ COLUMNS = ", ".join(_STORED) + (
     ", extract(epoch FROM clock_timestamp() - phase_since)::float8 AS phase_seconds"
 )
 
+ALL = f"SELECT {COLUMNS} FROM engines ORDER BY id"
+
 
 async def register(
     database: Database,
@@ -166,5 +168,5 @@ async def report(
 
 async def all_engines(database: Database) -> list[Engine]:
     """Every engine that was ever registered and not forgotten, by name."""
-    rows = await database.fetch_all(f"SELECT {COLUMNS} FROM engines ORDER BY id")
+    rows = await database.fetch_all(ALL)
     return [Engine.from_row(row) for row in rows]

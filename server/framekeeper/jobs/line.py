@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from framekeeper.database.pool import Database
-from framekeeper.jobs.engines import Engine, all_engines
+from framekeeper.jobs import engines as engine_rows
+from framekeeper.jobs import measured as measured_rows
+from framekeeper.jobs import space
+from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.estimate import estimate
-from framekeeper.jobs.measured import Measured, by_model
+from framekeeper.jobs.measured import Measured
 from framekeeper.jobs.video import Video
 
 
@@ -90,6 +93,17 @@ class Line:
 
     at: float
     models: dict[str, ModelLine]
+    #: Every engine, by name.
+    engines: tuple[Engine, ...] = ()
+    #: Bytes that a pixel of a frame took in the newest videos; None before there was one.
+    bytes_per_pixel: float | None = None
+
+    @property
+    def open_pixels(self) -> int:
+        """Of all frames of all jobs that are not finished."""
+        return sum(
+            job.width * job.height * job.num_frames for each in self.models.values() for job in each.jobs
+        )
 
     def model(self, name: str) -> ModelLine:
         """That of one model; an empty one where nothing is known of it."""
@@ -117,24 +131,25 @@ _OPEN = """
 async def look(database: Database, *, stale_seconds: float) -> Line:
     """The lines of all models that have an engine or a job. Raises DatabaseUnavailable."""
     at = time.monotonic()
+    rows, engine_list, measured_list, ratios = await database.fetch_each(
+        [_OPEN, engine_rows.ALL, measured_rows.BY_MODEL, space.RATIO]
+    )
     jobs: dict[str, list[Open]] = defaultdict(list)
-    for row in await database.fetch_all(_OPEN):
+    for row in rows:
         jobs[row["model"]].append(Open(**row))
-    engines: dict[str, list[Engine]] = defaultdict(list)
-    for engine in await all_engines(database):
-        engines[engine.model].append(engine)
-    measured = await by_model(database)
+    engines = tuple(Engine.from_row(row) for row in engine_list)
+    serving = Counter(
+        engine.model for engine in engines if engine.state.serving and engine.alive(stale_seconds)
+    )
+    measured = measured_rows.grouped(measured_list)
     return Line(
         at=at,
         models={
-            model: arrange(
-                model,
-                jobs[model],
-                sum(engine.state.serving and engine.alive(stale_seconds) for engine in engines[model]),
-                measured.get(model, []),
-            )
-            for model in {*jobs, *engines}
+            model: arrange(model, jobs[model], serving[model], measured.get(model, []))
+            for model in {*jobs, *(engine.model for engine in engines)}
         },
+        engines=engines,
+        bytes_per_pixel=ratios[0]["ratio"],
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from framekeeper.database.pool import Database
 from framekeeper.jobs.video import Video
@@ -48,32 +50,35 @@ async def note(database: Database, video: Video, *, profile: str, rung: int, sec
     )
 
 
-async def by_model(database: Database) -> dict[str, list[Measured]]:
-    """What was measured of each model, the newest runs of each shape on each profile's newest rung.
+#: What was measured of each model: the newest runs of each shape on each profile's newest rung.
+BY_MODEL = f"""
+    SELECT model, profile, width, height, num_frames, steps, count(*) AS runs,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS seconds
+    FROM (
+        SELECT newest.*, row_number() OVER (
+            PARTITION BY newest.model, profile, width, height, num_frames, steps ORDER BY at DESC
+        ) AS place
+        FROM (SELECT DISTINCT model AS name FROM engines) served
+        CROSS JOIN LATERAL (
+            SELECT *, first_value(rung) OVER (PARTITION BY profile ORDER BY at DESC) AS present
+            FROM (SELECT * FROM measured_seconds m WHERE m.model = served.name
+                  ORDER BY at DESC LIMIT {NEWEST}) latest
+        ) newest
+        WHERE newest.rung = newest.present
+    ) numbered
+    WHERE place <= 9
+    GROUP BY model, profile, width, height, num_frames, steps
+"""
 
-    Raises DatabaseUnavailable.
-    """
-    rows = await database.fetch_all(
-        f"""
-        SELECT model, profile, width, height, num_frames, steps, count(*) AS runs,
-            percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS seconds
-        FROM (
-            SELECT newest.*, row_number() OVER (
-                PARTITION BY newest.model, profile, width, height, num_frames, steps ORDER BY at DESC
-            ) AS place
-            FROM (SELECT DISTINCT model AS name FROM engines) served
-            CROSS JOIN LATERAL (
-                SELECT *, first_value(rung) OVER (PARTITION BY profile ORDER BY at DESC) AS present
-                FROM (SELECT * FROM measured_seconds m WHERE m.model = served.name
-                      ORDER BY at DESC LIMIT {NEWEST}) latest
-            ) newest
-            WHERE newest.rung = newest.present
-        ) numbered
-        WHERE place <= 9
-        GROUP BY model, profile, width, height, num_frames, steps
-        """
-    )
+
+def grouped(rows: Iterable[dict[str, Any]]) -> dict[str, list[Measured]]:
+    """The rows of BY_MODEL, by model."""
     found: dict[str, list[Measured]] = {}
     for row in rows:
         found.setdefault(row.pop("model"), []).append(Measured(**row))
     return found
+
+
+async def by_model(database: Database) -> dict[str, list[Measured]]:
+    """What was measured of each model. Raises DatabaseUnavailable."""
+    return grouped(await database.fetch_all(BY_MODEL))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from framekeeper.database.pool import Database
 from framekeeper.jobs.video import VideoRequest
 
 #: Bytes a pixel of a frame, before any video was measured. White noise, the worst there is, took 0.67 as
@@ -13,25 +12,19 @@ BYTES_PER_PIXEL = 0.7
 #: Of this many newest videos the largest ratio counts.
 NEWEST = 50
 _PIXELS = (
-    "((request ->> 'width')::float8 * (request ->> 'height')::float8 * (request ->> 'num_frames')::float8)"
+    "(request ->> 'width')::float8 * (request ->> 'height')::float8 * (request ->> 'num_frames')::float8"
 )
+#: Bytes a pixel of the newest videos, the largest of them; NULL before there was one.
+RATIO = f"""
+    SELECT max(bytes / ({_PIXELS}))::float8 AS ratio FROM (
+        SELECT bytes, request FROM videos WHERE bytes IS NOT NULL ORDER BY created_at DESC LIMIT {NEWEST}
+    ) newest
+"""
 
 
-async def bytes_needed(database: Database, requests: Sequence[VideoRequest]) -> int:
-    """Bytes of media that these jobs and all open ones will write. Raises DatabaseUnavailable."""
-    row = await database.fetch_one(
-        f"""
-        SELECT
-            (SELECT coalesce(sum({_PIXELS}), 0) FROM videos
-                WHERE state IN ('queued', 'in_progress'))::float8 AS open,
-            (SELECT max(bytes / {_PIXELS}) FROM (
-                SELECT bytes, request FROM videos WHERE bytes IS NOT NULL
-                ORDER BY created_at DESC LIMIT {NEWEST}
-            ) newest)::float8 AS ratio
-        """
-    )
-    assert row is not None
-    pixels = row["open"] + sum(each.width * each.height * each.num_frames for each in requests)
+def bytes_needed(open_pixels: int, bytes_per_pixel: float | None, requests: Sequence[VideoRequest]) -> int:
+    """Bytes of media that these jobs and all open ones will write."""
+    pixels = open_pixels + sum(each.width * each.height * each.num_frames for each in requests)
     # A video may be less compressible than those before it.
-    ratio = min(BYTES_PER_PIXEL, 2 * row["ratio"]) if row["ratio"] else BYTES_PER_PIXEL
+    ratio = min(BYTES_PER_PIXEL, 2 * bytes_per_pixel) if bytes_per_pixel else BYTES_PER_PIXEL
     return int(pixels * ratio)
