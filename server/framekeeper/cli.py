@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -97,13 +97,17 @@ def version() -> None:
 @model_app.command("make-tiny")
 def make_tiny(
     directory: Annotated[Path, typer.Argument(help="Where to write it; left alone if it is there already.")],
+    kind: Annotated[
+        Literal["t2v", "ti2v", "i2v"],
+        typer.Option(help="From text, from text with or without a picture, or from a picture and text."),
+    ] = "t2v",
 ) -> None:
     """Write a Wan2.2-shaped checkpoint of a few megabytes with random weights."""
     from framekeeper.launcher.checkpoint import engine_python
 
     python = engine_python(load())
     finished = subprocess.run(
-        [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute()], check=False
+        [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute(), kind], check=False
     )
     raise typer.Exit(finished.returncode)
 

@@ -30,10 +30,12 @@ GENERATE = protocol.Generate(
     seed=7,
     directory="/media/video_1",
 )
+FROM_A_PICTURE = msgspec.structs.replace(GENERATE, image="/media/inputs/video_1.png")
 FROM_PARENT = [
     protocol.Load(backend="vllm_omni", model="/models/a", options={"device": "cpu"}),
     protocol.WarmUp(request=GENERATE, experts=2),
     GENERATE,
+    FROM_A_PICTURE,
     protocol.Cancel(job="video_1", attempt=2),
     protocol.Shutdown(),
 ]
@@ -53,7 +55,13 @@ FROM_CHILD = [
 
 
 def name(message: protocol.Message) -> str:
-    return type(message).__name__ + ("-job" if isinstance(message, protocol.Phase) and message.job else "")
+    match message:
+        case protocol.Phase(job=str()):
+            return "Phase-job"
+        case protocol.Generate(image=str()):
+            return "Generate-image"
+        case _:
+            return type(message).__name__
 
 
 @pytest.mark.parametrize("message", [*FROM_PARENT, *FROM_CHILD], ids=name)
@@ -75,6 +83,11 @@ def test_message_from_the_parent_is_read_back(message: protocol.FromParent) -> N
 @pytest.mark.parametrize("message", FROM_CHILD, ids=name)
 def test_message_from_the_child_is_read_back(message: protocol.FromChild) -> None:
     assert protocol.decode_from_child(protocol.encode(message)) == message
+
+
+def test_an_order_from_before_there_were_pictures_is_still_read() -> None:
+    older = {key: value for key, value in snapshot()["Generate"].items() if key != "image"}
+    assert protocol.decode_from_parent(msgspec.msgpack.encode(older)) == GENERATE
 
 
 @pytest.mark.parametrize(

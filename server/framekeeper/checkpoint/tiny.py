@@ -5,8 +5,13 @@ autoencoder in float32, a UMT5 encoder, a tokenizer trained on the spot, a sched
 with `boundary_ratio` 0.875. Its videos are coloured noise: enough to prove that frames are finite, vary in
 space and time, and depend on the seed. The same bytes come out every time.
 
-Runs in an engine environment: `python -m framekeeper.checkpoint.tiny DIRECTORY`. Torch is imported inside
-functions only.
+Two other kinds start from pictures, and their videos depend on them: `ti2v` in the form of
+Wan-AI/Wan2.2-TI2V-5B-Diffusers (one transformer, the Wan2.2 autoencoder of 48 channels and 16x16 pixels, a
+picture instead of the first latent frame), `i2v` in that of Wan-AI/Wan2.2-I2V-A14B-Diffusers (two
+transformers with 20 more channels for picture and mask).
+
+Runs in an engine environment: `python -m framekeeper.checkpoint.tiny DIRECTORY [KIND]`. Torch is imported
+inside functions only.
 """
 
 # ruff: noqa: PLC0415  A refusal must come without importing torch, which the gateway has not.
@@ -18,6 +23,7 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +38,48 @@ TEXT_WIDTH = 32
 
 HEADS, HEAD_WIDTH = 2, 24
 """Attention heads; 24 splits into the three rotary axes as Wan's 128 does and suits SDPA."""
+
+CHANNELS = 16
+"""Of a latent of the autoencoder that Wan2.1 brought, 8x8 pixels; t2v and i2v use it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What distinguishes one of the three. `inputs` and `outputs` are a transformer's channels."""
+
+    pipeline: str
+    experts: int
+    inputs: int
+    outputs: int
+    boundary_ratio: float | None
+    expand_timesteps: bool = False
+    #: The autoencoder of Wan2.2: it works on squares of 2x2 pixels, with a residual path.
+    residual_vae: bool = False
+    #: Further entries of model_index.json: parts that are left out on purpose.
+    absent: tuple[str, ...] = ()
+
+
+KINDS = {
+    "t2v": Kind(pipeline="WanPipeline", experts=2, inputs=CHANNELS, outputs=CHANNELS, boundary_ratio=0.875),
+    "ti2v": Kind(
+        pipeline="WanPipeline",
+        experts=1,
+        inputs=48,
+        outputs=48,
+        boundary_ratio=None,
+        expand_timesteps=True,
+        residual_vae=True,
+        absent=("transformer_2",),
+    ),
+    "i2v": Kind(
+        pipeline="WanImageToVideoPipeline",
+        experts=2,
+        inputs=2 * CHANNELS + 4,
+        outputs=CHANNELS,
+        boundary_ratio=0.9,
+        absent=("image_encoder", "image_processor"),
+    ),
+}
 
 SENTENCES = (
     "a cat walks on the grass",
@@ -48,49 +96,65 @@ class NotOurs(Exception):
     """The directory holds something that is not a tiny checkpoint; it is left alone."""
 
 
-def make_tiny(directory: Path) -> None:
+def make_tiny(directory: Path, kind: str = "t2v") -> None:
     """Write the checkpoint into `directory`, or leave it when this version is already there.
 
-    Written beside the target and renamed, so that a reader never sees half of it. An older tiny checkpoint
-    is replaced. Raises NotOurs when `directory` exists, is not empty and has no marker of ours.
+    Written beside the target and renamed, so that a reader never sees half of it. An older tiny checkpoint,
+    and one of another kind, is replaced. Raises NotOurs when `directory` exists, is not empty and has no
+    marker of ours; KeyError when `kind` is not one of KINDS.
     """
+    form = KINDS[kind]
     directory = directory.absolute()
-    if _version(directory) == VERSION:
+    if is_current(directory, kind):
         return
-    if (
-        directory.exists()
-        and _version(directory) is None
-        and (directory.is_file() or any(directory.iterdir()))
-    ):
+    if directory.exists() and not is_ours(directory) and (directory.is_file() or any(directory.iterdir())):
         raise NotOurs(
             f"{directory} is not empty and not a tiny checkpoint (no {MARKER}); nothing was written"
         )
     directory.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
-        _write(scratch)
+        _write(scratch, form)
+        # The marker comes last and carries nothing that differs between machines.
+        _write_json(scratch / MARKER, _mark(kind))
+        _make_readable(scratch)
         scratch.chmod(0o755)
         if directory.exists():
             shutil.rmtree(directory)
         scratch.rename(directory)
     except OSError:
         # Somebody else may have finished the same between the check and the renaming.
-        if _version(directory) != VERSION:
+        if not is_current(directory, kind):
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _version(directory: Path) -> int | None:
-    """Version of the tiny checkpoint in `directory`; None when there is none."""
+def is_current(directory: Path, kind: str = "t2v") -> bool:
+    """Whether `directory` holds a tiny checkpoint of this kind and this version."""
+    return _marker(directory) == _mark(kind)
+
+
+def is_ours(directory: Path) -> bool:
+    """Whether `directory` holds a tiny checkpoint of any kind and version."""
+    return _marker(directory) is not None
+
+
+def _mark(kind: str) -> dict[str, Any]:
+    """What MARKER holds; the first kind had no name."""
+    return {"version": VERSION} | ({} if kind == "t2v" else {"kind": kind})
+
+
+def _marker(directory: Path) -> dict[str, Any] | None:
+    """The mark of a tiny checkpoint in `directory`; None when there is none."""
     try:
-        version = json.loads((directory / MARKER).read_text())["version"]
+        marker = json.loads((directory / MARKER).read_text())
+        return marker if isinstance(marker["version"], int) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return version if isinstance(version, int) else None
 
 
-def _write(directory: Path) -> None:
+def _write(directory: Path, kind: Kind) -> None:
     import numpy as np
     import torch
 
@@ -102,27 +166,29 @@ def _write(directory: Path) -> None:
     numbers = np.random.default_rng(0)
     vocabulary = _write_tokenizer(directory / "tokenizer")
     _write_text_encoder(directory / "text_encoder", vocabulary, numbers)
-    for name in ("transformer", "transformer_2"):
-        _write_transformer(directory / name, numbers)
-    _write_vae(directory / "vae", numbers)
+    transformers = ("transformer", "transformer_2")[: kind.experts]
+    for name in transformers:
+        _write_transformer(directory / name, kind, numbers)
+    _write_vae(directory / "vae", kind, numbers)
     _write_scheduler(directory / "scheduler")
     _write_json(
         directory / "model_index.json",
         {
-            "_class_name": "WanPipeline",
+            "_class_name": kind.pipeline,
             "_diffusers_version": "0.35.0",
-            "boundary_ratio": 0.875,
-            "expand_timesteps": False,
+            "boundary_ratio": kind.boundary_ratio,
+            "expand_timesteps": kind.expand_timesteps,
             "scheduler": ["diffusers", "UniPCMultistepScheduler"],
             "text_encoder": ["transformers", "UMT5EncoderModel"],
             "tokenizer": ["transformers", "T5TokenizerFast"],
-            "transformer": ["diffusers", "WanTransformer3DModel"],
-            "transformer_2": ["diffusers", "WanTransformer3DModel"],
             "vae": ["diffusers", "AutoencoderKLWan"],
+            **{name: ["diffusers", "WanTransformer3DModel"] for name in transformers},
+            **{name: [None, None] for name in kind.absent},
         },
     )
-    # The marker comes last and carries nothing that differs between machines.
-    _write_json(directory / MARKER, {"version": VERSION})
+
+
+def _make_readable(directory: Path) -> None:
     # Some writers make files private; another user's engine must be able to read the model.
     for path in directory.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -190,7 +256,7 @@ def _write_text_encoder(directory: Path, vocabulary: int, numbers: Any) -> None:
     _save(encoder.to(torch.bfloat16), directory)
 
 
-def _write_transformer(directory: Path, numbers: Any) -> None:
+def _write_transformer(directory: Path, kind: Kind, numbers: Any) -> None:
     import torch
     from diffusers import WanTransformer3DModel
 
@@ -198,8 +264,8 @@ def _write_transformer(directory: Path, numbers: Any) -> None:
         patch_size=(1, 2, 2),
         num_attention_heads=HEADS,
         attention_head_dim=HEAD_WIDTH,
-        in_channels=16,
-        out_channels=16,
+        in_channels=kind.inputs,
+        out_channels=kind.outputs,
         text_dim=TEXT_WIDTH,
         freq_dim=256,
         ffn_dim=96,
@@ -213,21 +279,36 @@ def _write_transformer(directory: Path, numbers: Any) -> None:
         pos_embed_seq_len=None,
     )
     _fill(transformer, numbers)
+    # A picture's latents are small beside the noise; untrained weights would hardly see them.
+    with torch.no_grad():
+        transformer.patch_embedding.weight[:, kind.outputs :].mul_(8.0)
     _save(transformer.to(torch.bfloat16), directory)
 
 
-def _write_vae(directory: Path, numbers: Any) -> None:
+def _write_vae(directory: Path, kind: Kind, numbers: Any) -> None:
     import torch
     from diffusers import AutoencoderKLWan
 
+    residual: dict[str, Any] = {
+        "is_residual": True,
+        "in_channels": 12,
+        "out_channels": 12,
+        "patch_size": 2,
+        "scale_factor_spatial": 16,
+        "scale_factor_temporal": 4,
+        # The library's default is of the other autoencoder's 16 channels.
+        "latents_mean": [0.0] * kind.outputs,
+        "latents_std": [1.0] * kind.outputs,
+    }
     vae = AutoencoderKLWan(
         base_dim=8,
-        z_dim=16,
+        z_dim=kind.outputs,
         dim_mult=[1, 2, 4, 4],
         num_res_blocks=1,
         attn_scales=[],
         temperal_downsample=[False, True, True],
         dropout=0.0,
+        **(residual if kind.residual_vae else {}),
     )
     _fill(vae, numbers)
     # Unit-size activations would clip a third of the pixels to black or white.
@@ -281,16 +362,17 @@ def _save(component: Any, directory: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m framekeeper.checkpoint.tiny DIRECTORY`: 0 when it is there, 1 when refused, 2 on misuse."""
-    if len(arguments) != 1:
-        print("usage: python -m framekeeper.checkpoint.tiny DIRECTORY", file=sys.stderr)  # noqa: T201
+    """`… DIRECTORY [KIND]`: 0 when it is there, 1 when refused, 2 on misuse."""
+    if len(arguments) not in {1, 2} or (kind := (*arguments, "t2v")[1]) not in KINDS:
+        usage = f"usage: python -m framekeeper.checkpoint.tiny DIRECTORY [{'|'.join(KINDS)}]"
+        print(usage, file=sys.stderr)  # noqa: T201
         return 2
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     for library in ("TRANSFORMERS_VERBOSITY", "DIFFUSERS_VERBOSITY"):
         os.environ.setdefault(library, "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        make_tiny(Path(arguments[0]))
+        make_tiny(Path(arguments[0]), kind)
     except NotOurs as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -144,7 +144,13 @@ class Attempt:
             boundary_ratio=request.boundary_ratio,
             flow_shift=request.flow_shift,
             seed=request.seed,
+            image=self._picture(),
         )
+
+    def _picture(self) -> str | None:
+        """Where the gateway stored the picture that the video starts from."""
+        file = self.video.input_file
+        return str((self._store.root / file).absolute()) if file else None
 
     async def _next(self, box: asyncio.Queue[protocol.FromChild | Exit]) -> protocol.FromChild | Exit:
         """The next message; a worker that says nothing for too long is killed, and its Exit comes next."""

@@ -37,7 +37,14 @@ async def bring_up(
     loaded = await _answer(
         link, protocol.Loaded, profile.deadlines.load_seconds, "deadlines.load_seconds", on_phase
     )
-    link.send(protocol.WarmUp(request=warm_up_request(launch, directory), experts=profile.experts))
+    link.send(
+        protocol.WarmUp(
+            request=warm_up_request(launch, directory),
+            experts=profile.experts,
+            # Also where a picture may be left out: a video from one takes more, the encoder of the pictures.
+            picture=profile.admits.image != "none",
+        )
+    )
     ready = await _answer(
         link, protocol.Ready, profile.warm_up.deadline_seconds, "warm_up.deadline_seconds", on_phase
     )

@@ -40,7 +40,8 @@ class Load(Message, frozen=True):
 class Generate(Message, frozen=True):
     """Parent: make one video. All values are resolved; the worker adds no default.
 
-    `directory` is created by the worker; files in it are named by `attempt`.
+    `directory` is created by the worker; files in it are named by `attempt`. `image` is the absolute path of
+    the picture that the video starts from, as it was uploaded: the worker fits it to width and height.
     """
 
     job: str
@@ -58,13 +59,18 @@ class Generate(Message, frozen=True):
     flow_shift: float | None
     seed: int
     directory: str
+    image: str | None = None
 
 
 class WarmUp(Message, frozen=True):
-    """Parent: prove that a real job works. Answered by `Ready` or `Failed`; its files are removed."""
+    """Parent: prove that a real job works. Answered by `Ready` or `Failed`; its files are removed.
+
+    With `picture` the worker draws a picture of its own for the video to start from.
+    """
 
     request: Generate
     experts: int
+    picture: bool = False
 
 
 class Cancel(Message, frozen=True):

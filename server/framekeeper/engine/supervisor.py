@@ -19,7 +19,7 @@ import procrastinate
 import structlog
 
 from framekeeper import metrics
-from framekeeper.checkpoint import layout
+from framekeeper.checkpoint import layout, pictures
 from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
 from framekeeper.doctor.examine import examine_host
@@ -115,7 +115,11 @@ def prepare(settings: Settings) -> Plan:
     faults: list[str] = []
     if profile.backend != "fault":  # whose model is a script
         model = Path(launches[0].model)
-        faults += [f"model: {fault}" for fault in layout.faults(model) or unreadable(model)]
+        # The doctor reads every header, too: once is enough.
+        found = layout.faults(model) or ([] if settings.doctor else unreadable(model))
+        if contradiction := pictures.contradiction(model, profile.admits.image):
+            found = [*found, contradiction]
+        faults += [f"model: {fault}" for fault in found]
     if not os.access(python, os.X_OK):
         target = settings.runtimes / profile.runtime
         faults.append(

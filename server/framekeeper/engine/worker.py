@@ -38,6 +38,7 @@ from framekeeper.engine.backends.backend import (
 from framekeeper.engine.channel import Channel
 from framekeeper.engine.frames import FramesRejected, inspected
 from framekeeper.engine.parent_death import die_with_parent
+from framekeeper.engine.picture import drawn, fitted
 from framekeeper.engine.publish import Published, publish
 from framekeeper.engine.torch_241 import versions
 from framekeeper.engine.warden import descendants
@@ -45,6 +46,8 @@ from framekeeper.media.inspect import Inspection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from framekeeper.engine.backends.backend import Picture
 
 # SIGUSR1 shows where every thread is; the supervisor asks for it before it ends a hung engine.
 faulthandler.enable()
@@ -134,8 +137,9 @@ class Worker:
         request = message.request
         started = time.monotonic()
         self._channel.send(protocol.Phase(name="warming"))
+        picture = drawn(request.width, request.height) if message.picture else None
         try:
-            generation = await self._generate(request, report=False)
+            generation = await self._generate(request, picture, report=False)
             published = await self._publish(request, generation, decode=True)
             _check_experts(generation, message.experts)
         except FramesRejected as error:
@@ -156,7 +160,12 @@ class Worker:
 
     async def _make(self, request: protocol.Generate) -> None:
         try:
-            generation = await self._generate(request, report=True)
+            picture = None
+            if request.image is not None:
+                picture = await self._loop.run_in_executor(
+                    None, fitted, Path(request.image), request.width, request.height
+                )
+            generation = await self._generate(request, picture, report=True)
         except GenerationCancelled as cancelled:
             self._channel.send(
                 protocol.Cancelled(job=request.job, attempt=request.attempt, step=cancelled.step)
@@ -198,14 +207,16 @@ class Worker:
             )
         )
 
-    async def _generate(self, request: protocol.Generate, *, report: bool) -> Generation:
+    async def _generate(
+        self, request: protocol.Generate, picture: Picture | None, *, report: bool
+    ) -> Generation:
         if self._backend is None:
             raise RuntimeError("asked for a video before the model was loaded")
         if (request.job, request.attempt) in self._cancelled:
             raise GenerationCancelled(0)
         progress = self._progress(request.job if report else None, request.attempt)
         try:
-            generation: Generation = await self._on_engine(self._backend.generate, request, progress)
+            generation: Generation = await self._on_engine(self._backend.generate, request, progress, picture)
             return generation
         finally:
             self._cancelled.discard((request.job, request.attempt))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from framekeeper.checkpoint.tiny import MARKER, VERSION
+from framekeeper.checkpoint import tiny
 from framekeeper.launcher.preflight import CannotRun
 from framekeeper.settings import Settings
 
 RUNTIME = "omni-0.30-cpu"
-#: A model directory of this name that does not exist is made; any other has to be brought.
-NAME = "wan2.2-t2v-tiny"
+#: A model directory of such a name that does not exist is made; any other has to be brought.
+NAMES = {f"wan2.2-{kind}-tiny": kind for kind in tiny.KINDS}
 
 
 class CheckpointFailed(Exception):
@@ -38,19 +37,27 @@ def engine_python(settings: Settings, runtime: str = RUNTIME) -> Path:
 
 def is_wanted(model: Path) -> bool:
     """Whether `model` is the small checkpoint's place and holds none of this version."""
-    if model.name != NAME:
+    kind = NAMES.get(model.name)
+    if kind is None or tiny.is_current(model, kind):
         return False
+    # A full directory without our mark is somebody's own model.
+    return tiny.is_ours(model) or not model.is_dir() or not any(model.iterdir())
+
+
+def _is_empty(directory: Path) -> bool:
     try:
-        return bool(json.loads((model / MARKER).read_text(encoding="utf-8"))["version"] != VERSION)
-    except (OSError, ValueError, KeyError, TypeError):
-        # A full directory without our mark is somebody's own model.
-        return not model.is_dir() or not any(model.iterdir())
+        return not any(directory.iterdir())
+    except PermissionError:  # whatever is in there is not for us to replace
+        return False
+    except OSError:
+        return True
 
 
 def make(python: Path, directory: Path, stopping: Callable[[], bool] = lambda: False) -> None:
     """Write the checkpoint; an unfinished one never appears under its name. Raises CheckpointFailed."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    command: list[str | Path] = [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute()]
+    kind = NAMES.get(directory.name, "t2v")
+    command: list[str | Path] = [python, "-m", "framekeeper.checkpoint.tiny", directory.absolute(), kind]
     # Output goes through a pipe that is read at the end: it is a few lines.
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0

@@ -53,6 +53,7 @@ Capability = Annotated[str, BeforeValidator(_capability_text), Field(pattern=r"^
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
 Count = Annotated[int, Field(ge=1, le=64)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Pictures = Literal["none", "optional", "required"]
 
 
 class Section(BaseModel):
@@ -123,6 +124,11 @@ class Admits(Section):
     num_frames: Annotated[int, Field(ge=1, le=1_000)] = Field(description="Most frames, 4k+1.")
     num_inference_steps: Annotated[int, Field(ge=1, le=1_000)] = Field(
         50, description="Most denoising steps."
+    )
+    image: Pictures = Field(
+        "none",
+        description="Whether a video may (optional) or must (required) start from a picture; warm-up has one "
+        "then.",
     )
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-from framekeeper.profiles.schema import Profile
+from framekeeper.profiles.schema import Pictures, Profile
 
 # UMT5-XXL's encoder: 24 layers of width 4096, gated feed-forward of 10240, 64 heads of 64, 256,384 words;
 # https://huggingface.co/Wan-AI/Wan2.2-T2V-A14B-Diffusers
@@ -18,7 +19,8 @@ _UMT5_XXL = TEXT_ENCODER_WORDS + TEXT_ENCODER_LAYERS * TEXT_ENCODER_LAYER
 class Architecture:
     """One model's shape. `pixels` is the side of the square of pixels that becomes one token.
 
-    `text_encoder` and `vae` are numbers of parameters, `frames` is how many frames one latent frame holds.
+    `text_encoder` and `vae` are numbers of parameters, `frames` is how many frames one latent frame holds,
+    `pictures` whether its videos may or must start from one.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Architecture:
     text_encoder: int
     vae: int
     frames: int = 4
+    pictures: Pictures = "none"
 
     @property
     def block(self) -> int:
@@ -64,6 +67,9 @@ A14B = Architecture(
     text_encoder=_UMT5_XXL,
     vae=127_000_000,
 )
+# The same but for 20 more channels of its patch embedding, 400,000 weights:
+# https://huggingface.co/Wan-AI/Wan2.2-I2V-A14B-Diffusers
+I2V_A14B = dataclasses.replace(A14B, name="Wan2.2-I2V-A14B", pictures="required")
 TI2V_5B = Architecture(
     name="Wan2.2-TI2V-5B",
     experts=1,
@@ -74,12 +80,37 @@ TI2V_5B = Architecture(
     pixels=32,
     text_encoder=_UMT5_XXL,
     vae=705_000_000,
+    pictures="optional",
 )
 
 
 def architecture(profile: Profile) -> Architecture | None:
     """The architecture a profile's model has by its name, None for one that is not known."""
-    name = f"{profile.serves} {profile.model}".lower()
+    name = _name(profile)
     if "a14b" in name:
-        return A14B
+        return I2V_A14B if "i2v-a14b" in name else A14B
     return TI2V_5B if "ti2v-5b" in name else None
+
+
+def pictures(profile: Profile) -> Pictures | None:
+    """Whether a profile's model by its name takes pictures, None where the name does not tell."""
+    model = architecture(profile)
+    if model is not None:
+        return model.pictures
+    return next((taken for word, taken in _WORDS.items() if word in _name(profile)), None)
+
+
+def square(profile: Profile) -> int:
+    """Side of the square of pixels that becomes one token: 32 with the autoencoder of Wan2.2, else 16."""
+    model = architecture(profile)
+    if model is not None:
+        return model.pixels
+    return TI2V_5B.pixels if "ti2v" in _name(profile) else A14B.pixels
+
+
+# In this order: one holds another.
+_WORDS: dict[str, Pictures] = {"ti2v": "optional", "i2v": "required", "t2v": "none"}
+
+
+def _name(profile: Profile) -> str:
+    return f"{profile.serves} {profile.model}".lower()

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from framekeeper.engine.protocol import Generate, PhaseName
 
+    #: Height, width and three colours, 0..255; of the request's height and width.
+    Picture = np.ndarray[Any, np.dtype[np.uint8]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
@@ -73,8 +76,8 @@ class Backend(Protocol):
         Raises any exception when that fails; the process is then not used again.
         """
 
-    def generate(self, request: Generate, progress: Progress) -> Generation:
-        """Make one video, reporting each denoising step.
+    def generate(self, request: Generate, progress: Progress, picture: Picture | None = None) -> Generation:
+        """Make one video, reporting each denoising step; with `picture`, one that starts from it.
 
         Raises GenerationCancelled, RequestRefused, or anything else for a failure of the engine.
         """

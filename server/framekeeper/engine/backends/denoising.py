@@ -71,7 +71,9 @@ class ObservedWorker:
             self._observer.end()
 
     def describe(self) -> dict[str, Any]:
-        """Facts for `Loaded`: device name, bytes its allocator holds, number of experts, what is compiled."""
+        """Facts for `Loaded`: device name, bytes its allocator holds, number of experts, what is compiled,
+        and whether its videos may or must start from a picture.
+        """
         pipeline = self.model_runner.pipeline  # type: ignore[attr-defined]
         experts = [part for part in (pipeline.transformer, pipeline.transformer_2) if part is not None]
         return {
@@ -79,7 +81,18 @@ class ObservedWorker:
             "device_name": str(current_omni_platform.get_device_name()),
             "memory_bytes": int(current_omni_platform.memory_reserved()),
             "experts": len(experts),
+            "pictures": pictures(pipeline),
         }
+
+
+def pictures(pipeline: Any) -> str:
+    """`none`, `optional` or `required`, as in a profile's `admits.image`.
+
+    Upstream's I2V class has a protocol of its own for it; its other one takes a picture by the way.
+    """
+    if getattr(pipeline, "support_image_input", False):
+        return "required"
+    return "optional" if pipeline.expand_timesteps else "none"
 
 
 def compiled_modules(expert: Any) -> int:
@@ -104,7 +117,7 @@ def refuse_wrong(pipeline: Any, request: Any) -> None:
     accepted is not what its owner asked for.
     """
     params = request.sampling_params
-    multiple = pipeline.vae_scale_factor_spatial * pipeline.transformer_config.patch_size[1]
+    multiple = pipeline.vae_scale_factor_spatial * pipeline.transformer.config.patch_size[1]
     group = pipeline.vae_scale_factor_temporal
     text = request.prompt if isinstance(request.prompt, str) else request.prompt.get("prompt")
     faults = {

@@ -1,4 +1,4 @@
-"""The diffusers backend: diffusers' own `WanPipeline` with both experts, plain torch on any device.
+"""The diffusers backend: diffusers' own Wan pipelines with both experts, plain torch on any device.
 
 The rung below vllm-omni: where that does not come up, this needs nothing but torch. Written for diffusers
 0.36.0 on torch 2.4.1, and for 0.40.0 on torch 2.13.0; offload is diffusers' own. Verified: cpu only.
@@ -8,12 +8,15 @@ The rung below vllm-omni: where that does not come up, this needs nothing but to
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framekeeper.checkpoint import pictures
 from framekeeper.engine.backends.backend import RequestRefused
 from framekeeper.engine.backends.in_process import InProcessBackend
 
 if TYPE_CHECKING:
+    from framekeeper.engine.backends.backend import Picture
     from framekeeper.engine.backends.device import Device
     from framekeeper.engine.backends.pipeline_watch import PipelineWatch
     from framekeeper.engine.protocol import Generate
@@ -25,6 +28,9 @@ class DiffusersBackend(InProcessBackend):
     def __init__(self) -> None:
         super().__init__()
         self._pipeline: Any = None
+        #: The same model, for videos that start from a picture.
+        self._from_picture: Any = None
+        self._pictures = "none"
         self._boundary: float | None = None
         self._shift: float | None = None
 
@@ -49,9 +55,11 @@ class DiffusersBackend(InProcessBackend):
     def open(self, model: str, options: dict[str, Any], device: Device) -> Any:
         """See `InProcessBackend`."""
         import torch
-        from diffusers import WanPipeline
+        from diffusers import WanImageToVideoPipeline, WanPipeline
 
-        pipeline = WanPipeline.from_pretrained(
+        self._pictures = pictures.taken(Path(model)) or "none"
+        kind = WanImageToVideoPipeline if self._pictures == "required" else WanPipeline
+        pipeline = kind.from_pretrained(
             model,
             # The autoencoder loses detail in half precision; Wan's authors keep it in float32.
             torch_dtype={"default": getattr(torch, options["dtype"]), "vae": torch.float32},
@@ -80,16 +88,26 @@ class DiffusersBackend(InProcessBackend):
             self._pipeline.vae_scale_factor_temporal,
         )
 
-    def render(self, request: Generate, watch: PipelineWatch) -> Any:
+    def pictures(self) -> str:
+        """See `InProcessBackend`."""
+        return self._pictures
+
+    def render(self, request: Generate, watch: PipelineWatch, picture: Picture | None) -> Any:
         """See `InProcessBackend`."""
         import torch
 
+        pipeline, image = self._pipeline, {}
+        if picture is not None:
+            from PIL import Image
+
+            pipeline, image = self._for_pictures(watch), {"image": Image.fromarray(picture)}
         boundary = self._boundary if request.boundary_ratio is None else request.boundary_ratio
-        self._pipeline.register_to_config(boundary_ratio=boundary)
+        pipeline.register_to_config(boundary_ratio=boundary)
         self._set_shift(request)
         device = self._pipeline._execution_device
         try:
-            output = self._pipeline(
+            output = pipeline(
+                **image,
                 prompt=request.prompt,
                 negative_prompt=request.negative_prompt,
                 width=request.width,
@@ -108,6 +126,22 @@ class DiffusersBackend(InProcessBackend):
             self._pipeline.maybe_free_model_hooks()
         return output.frames
 
+    def _for_pictures(self, watch: PipelineWatch) -> Any:
+        """The pipeline that takes one. Of TI2V-5B the loaded one takes none, so a second shares its parts."""
+        from diffusers import WanImageToVideoPipeline
+
+        if isinstance(self._pipeline, WanImageToVideoPipeline):
+            return self._pipeline
+        if self._from_picture is None:
+            self._from_picture = WanImageToVideoPipeline(
+                **self._pipeline.components,
+                boundary_ratio=self._boundary,
+                expand_timesteps=self._pipeline.config.expand_timesteps,
+            )
+            self._from_picture.set_progress_bar_config(disable=True)
+            watch.follow(self._from_picture)
+        return self._from_picture
+
     def _set_shift(self, request: Generate) -> None:
         shift = self._shift if request.flow_shift is None else request.flow_shift
         if shift is None:
@@ -119,7 +153,7 @@ class DiffusersBackend(InProcessBackend):
 
     def shut(self) -> None:
         """See `InProcessBackend`."""
-        self._pipeline = None
+        self._pipeline = self._from_picture = None
 
 
 def _end_of_step(watch: PipelineWatch) -> Any:

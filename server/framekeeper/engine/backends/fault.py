@@ -44,6 +44,7 @@ from framekeeper.engine.backends.backend import (
 )
 
 if TYPE_CHECKING:
+    from framekeeper.engine.backends.backend import Picture
     from framekeeper.engine.protocol import Generate
 
 #: The high-noise expert runs the first half of the steps.
@@ -79,8 +80,8 @@ class FaultBackend:
         threading.Thread(target=self._watch_idleness, daemon=True, name="idle faults").start()
         return {"backend": "fault", "options": options, **self._script.get("facts", {})}
 
-    def generate(self, request: Generate, progress: Progress) -> Generation:
-        """Make a moving gradient, or what the script says."""
+    def generate(self, request: Generate, progress: Progress, picture: Picture | None = None) -> Generation:
+        """Make a moving gradient, or what the script says; its first frame has a picture's mean colour."""
         self._job = request.job
         if request.job == "warm-up":
             self._strike("warm_up", request)
@@ -90,7 +91,7 @@ class FaultBackend:
         try:
             steps = self._denoise(request, progress)
             progress.phase("decoding")
-            frames = self._decode(request)
+            frames = self._decode(request, picture)
         finally:
             self._cancelled.discard(request.job)
             self._job = None
@@ -138,8 +139,10 @@ class FaultBackend:
         progress.step(StepReport(step=count, steps=count, seconds=seconds, memory_bytes=0, expert=expert))
         return ran
 
-    def _decode(self, request: Generate) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _decode(self, request: Generate, picture: Picture | None) -> np.ndarray[Any, np.dtype[np.float32]]:
         frames = gradient(request.num_frames, request.height, request.width)
+        if picture is not None:
+            frames[0] = picture.mean(axis=(0, 1)) / 255
         fault = self._strike("decode", request)
         match fault and fault["what"]:
             case "nan":

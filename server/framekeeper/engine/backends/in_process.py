@@ -11,16 +11,17 @@ from framekeeper.engine.backends.device import Device, open_device
 from framekeeper.engine.backends.omni_arguments import complete
 from framekeeper.engine.backends.pipeline_watch import PipelineWatch
 from framekeeper.engine.backends.recorder import Recorder
-from framekeeper.engine.backends.refusals import refuse_wrong
+from framekeeper.engine.backends.refusals import refuse_picture, refuse_wrong
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from framekeeper.engine.backends.backend import Picture
     from framekeeper.engine.protocol import Generate
 
 
 class InProcessBackend:
-    """Implements `backend.Backend`; a library's own part are the four methods at the end."""
+    """Implements `backend.Backend`; a library's own part are the methods at the end."""
 
     def __init__(self) -> None:
         self._device: Device | None = None
@@ -50,25 +51,27 @@ class InProcessBackend:
             "experts": sum(part is not None for part in (pipeline.transformer, pipeline.transformer_2)),
             "versions": versions,
             "devices": 1,
+            "pictures": self.pictures(),
             "import_seconds": round(imported - began, 3),
             "load_seconds": round(loaded - imported, 3),
             "dummy_run_seconds": round(finished - loaded, 3),
         }
 
-    def generate(self, request: Generate, progress: Progress) -> Generation:
+    def generate(self, request: Generate, progress: Progress, picture: Picture | None = None) -> Generation:
         """See `backend.Backend`."""
         assert self._device is not None, "load comes first"
         assert self._watch is not None, "load comes first"
         began = time.monotonic()
         multiple, group = self.grid()
         refuse_wrong(request, multiple=multiple, group=group)
+        refuse_picture(self.pictures(), given=picture is not None)
         self._device.reset_peak_memory()
         recorder = Recorder(request, progress, self._device)
         with self._lock:
             self._running = recorder
         self._watch.recorder = recorder
         try:
-            frames = _as_frames(self.render(request, self._watch))
+            frames = _as_frames(self.render(request, self._watch, picture))
         finally:
             self._watch.recorder = None
             with self._lock:
@@ -121,7 +124,11 @@ class InProcessBackend:
         """What sides must be a multiple of, and how many frames one latent frame holds."""
         raise NotImplementedError
 
-    def render(self, request: Generate, watch: PipelineWatch) -> Any:
+    def pictures(self) -> str:
+        """Whether the loaded model's videos may or must start from one: none, optional or required."""
+        return "none"
+
+    def render(self, request: Generate, watch: PipelineWatch, picture: Picture | None) -> Any:
         """Run the pipeline; returns an array (frames, height, width, 3), or one with a 1 before that."""
         raise NotImplementedError
 

@@ -34,6 +34,11 @@ class PipelineWatch:
             if transformer is not None:
                 transformer.register_forward_pre_hook(functools.partial(self._run_expert, expert))
 
+    def follow(self, other: Any) -> None:
+        """Watch a second pipeline of the same scheduler, transformers and autoencoder."""
+        _wrap(other, "encode_prompt", self._encode_prompt)
+        _wrap(other, "check_inputs", _check_inputs)
+
     def finish_step(self) -> None:
         """A denoising step has been queued; raises what `Recorder.finish_step` raises."""
         if self.recorder is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from framekeeper.engine.backends.backend import RequestRefused
+from framekeeper.engine.picture import FIELD
 
 if TYPE_CHECKING:
     from framekeeper.engine.protocol import Generate
@@ -32,6 +33,17 @@ def refuse_wrong(request: Generate, *, multiple: int, group: int) -> None:
     for field, message in faults.items():
         if message:
             raise RequestRefused(str(message), field)
+
+
+def refuse_picture(pictures: str, *, given: bool) -> None:
+    """Raise RequestRefused for a picture that the model has no use for, and for one that it lacks.
+
+    `pictures` is none, optional or required, as in a profile's `admits.image`.
+    """
+    if pictures == "none" and given:
+        raise RequestRefused("this model makes videos from text only; leave the picture out", FIELD)
+    if pictures == "required" and not given:
+        raise RequestRefused("this model makes videos from a picture only; send one", FIELD)
 
 
 def refuse_repeated(timesteps: Iterable[float]) -> None:

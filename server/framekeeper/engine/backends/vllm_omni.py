@@ -27,8 +27,10 @@ from framekeeper.engine.backends.backend import (
     StepReport,
 )
 from framekeeper.engine.backends.omni_arguments import engine_arguments
+from framekeeper.engine.backends.refusals import refuse_picture
 
 if TYPE_CHECKING:
+    from framekeeper.engine.backends.backend import Picture
     from framekeeper.engine.protocol import Generate, PhaseName
 
 END_SECONDS = 5.0
@@ -56,7 +58,7 @@ class _Running:
 
 
 #: What `denoising.ObservedWorker.describe` tells of the loaded model.
-DESCRIBED = ("device_name", "memory_bytes", "experts", "compiled_modules")
+DESCRIBED = ("device_name", "memory_bytes", "experts", "compiled_modules", "pictures")
 
 
 class VllmOmniBackend:
@@ -67,6 +69,7 @@ class VllmOmniBackend:
         self._runner: asyncio.Runner | None = None
         self._receiver: report_socket.Receiver | None = None
         self._running: _Running | None = None
+        self._pictures = "none"
         self._lock = threading.Lock()
 
     def load(self, model: str, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -93,6 +96,7 @@ class VllmOmniBackend:
         self._runner = asyncio.Runner()
         finished = time.monotonic()
         device_facts = self._engine.collective_rpc("describe", unique_reply_rank=0)
+        self._pictures = device_facts["pictures"]
         return {
             # By name: the multiprocess executor adds a key of its own to a mapping that it returns.
             **{name: device_facts[name] for name in DESCRIBED},
@@ -103,18 +107,20 @@ class VllmOmniBackend:
             "dummy_run_seconds": round(finished - loaded, 3),
         }
 
-    def generate(self, request: Generate, progress: Progress) -> Generation:
+    def generate(self, request: Generate, progress: Progress, picture: Picture | None = None) -> Generation:
         """See `backend.Backend`; the request's own values go to the pipeline unchanged."""
         from vllm_omni.diffusion.data import DiffusionRequestAbortedError
         from vllm_omni.errors import OmniClientError
 
         assert self._runner is not None, "load comes first"
+        # Upstream ignores a picture that it cannot use, and fails without one in words for developers.
+        refuse_picture(self._pictures, given=picture is not None)
         began = time.monotonic()
         running = _Running(request, progress)
         with self._lock:
             self._running = running
         try:
-            output = self._runner.run(self._consume(_engine_request(request, running.id)))
+            output = self._runner.run(self._consume(_engine_request(request, running.id, picture)))
             running.ended.wait(END_SECONDS)
             if running.end and running.end.error:
                 # An exception without words reaches us as an output without frames.
@@ -235,14 +241,18 @@ def _make_engine(arguments: dict[str, Any]) -> Any:
     return DiffusionEngine.resolve_engine_class(config)(config)
 
 
-def _engine_request(request: Generate, identity: str) -> Any:
+def _engine_request(request: Generate, identity: str, picture: Picture | None) -> Any:
     """The request in vllm-omni's words."""
     from vllm_omni.diffusion.request import OmniDiffusionRequest
     from vllm_omni.inputs.data import OmniDiffusionSamplingParams
 
-    prompt = {"prompt": request.prompt}
+    prompt: dict[str, Any] = {"prompt": request.prompt}
     if request.negative_prompt is not None:
         prompt["negative_prompt"] = request.negative_prompt
+    if picture is not None:
+        from PIL import Image
+
+        prompt["multi_modal_data"] = {"image": Image.fromarray(picture)}
     return OmniDiffusionRequest(
         prompt=prompt,
         request_id=identity,

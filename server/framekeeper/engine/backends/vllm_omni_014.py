@@ -16,6 +16,7 @@ from uuid import uuid4
 from framekeeper.engine.backends.in_process import InProcessBackend
 
 if TYPE_CHECKING:
+    from framekeeper.engine.backends.backend import Picture
     from framekeeper.engine.backends.device import Device
     from framekeeper.engine.backends.pipeline_watch import PipelineWatch
     from framekeeper.engine.protocol import Generate
@@ -89,7 +90,12 @@ class VllmOmni014Backend(InProcessBackend):
         multiple = pipeline.vae_scale_factor_spatial * pipeline.transformer_config.patch_size[1]
         return multiple, pipeline.vae_scale_factor_temporal
 
-    def render(self, request: Generate, watch: PipelineWatch) -> Any:
+    def render(
+        self,
+        request: Generate,
+        watch: PipelineWatch,
+        picture: Picture | None,  # noqa: ARG002  refused before
+    ) -> Any:
         """See `InProcessBackend`."""
         pipeline = self._engine.executor.pipeline
         # Upstream knows only the boundary and the shift that it was started with.

@@ -10,6 +10,7 @@ from framekeeper.profiles.rules import (
     container,
     offload,
     parallel,
+    picture,
     quantization,
     runtime,
     shape,
@@ -17,7 +18,7 @@ from framekeeper.profiles.rules import (
 from framekeeper.profiles.rules.rule import Finding, Rule
 from framekeeper.profiles.schema import Profile
 
-_MODULES = (runtime, cards, allocator, offload, compiling, quantization, parallel, container, shape)
+_MODULES = (runtime, cards, allocator, offload, compiling, quantization, parallel, container, shape, picture)
 RULES: tuple[Rule, ...] = tuple(each for module in _MODULES for each in module.RULES)
 BY_ID: dict[str, Rule] = {each.id: each for each in RULES}
 

@@ -8,13 +8,12 @@ from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.memory import budget, card_memory
 from framekeeper.profiles.rules.rule import Finding, omni_source, rule
 from framekeeper.profiles.schema import Profile, parse_size
-from framekeeper.profiles.wan import architecture
+from framekeeper.profiles.wan import architecture, square
 
 _PIPELINE = omni_source("diffusion/models/wan2_2/pipeline_wan2_2.py")
 _OMNI = "https://github.com/vllm-project/vllm-omni"
 # vllm-omni's own default where a profile says nothing.
 _FLOW_SHIFT = 5.0
-_TINY_PIXELS = 16
 # As many as a warm-up may have.
 _MOST_STEPS = 100
 
@@ -50,8 +49,7 @@ def frames_4k_plus_1(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
 @rule("size-in-tokens", _PIPELINE)
 def size_in_tokens(profile: Profile, _facts: HostFacts) -> Iterator[Finding]:
     """Width and height are multiples of 16 (A14B) or 32 (TI2V-5B); vllm-omni rounds others down silently."""
-    model = architecture(profile)
-    step = model.pixels if model else _TINY_PIXELS
+    step = square(profile)
     for key, text in _sizes(profile):
         width, height = parse_size(text)
         if width % step or height % step:
