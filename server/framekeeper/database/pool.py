@@ -24,6 +24,11 @@ class Connection(psycopg.AsyncConnection[DictRow]):
     back_at = float("-inf")
 
 
+async def _commit_by_itself(connection: Connection) -> None:
+    """A single statement is a transaction of its own then, in one round trip instead of three."""
+    await connection.set_autocommit(True)
+
+
 async def _came_back(connection: Connection) -> None:
     connection.back_at = time.monotonic()
 
@@ -52,13 +57,8 @@ class Database:
             timeout=wait_seconds,
             open=False,
             connection_class=Connection,
-            kwargs={
-                "row_factory": dict_row,
-                "application_name": name,
-                "connect_timeout": 5,
-                # A single statement is a transaction of its own, in one round trip instead of three.
-                "autocommit": True,
-            },
+            kwargs={"row_factory": dict_row, "application_name": name, "connect_timeout": 5},
+            configure=_commit_by_itself,
             check=_check,
             reset=_came_back,
             # The pool doubles its pauses between attempts for so long, then rests until somebody asks again:
