@@ -25,7 +25,7 @@ SECONDS = st.floats(1, 86_400)
 NOTHING = st.none()
 
 KEYS: dict[str, st.SearchStrategy[Any]] = {
-    "serves": st.sampled_from(["wan2.2-t2v-a14b", "wan2.2-ti2v-5b", "wan2.2-t2v-tiny"]),
+    "serves": st.sampled_from(["wan2.2-t2v-a14b", "wan2.2-i2v-a14b", "wan2.2-ti2v-5b", "wan2.2-t2v-tiny"]),
     "runtime": st.sampled_from(["omni-0.30-cu130", "omni-0.30-cpu", "torch-2.4.1-cu124", "unheard-of"]),
     "backend": st.sampled_from(["vllm_omni", "diffusers", "fault"]),
     "model": st.sampled_from(["var/models/x", "/models/a14b", f"a/b@{'0' * 40}"]),
@@ -68,6 +68,7 @@ KEYS: dict[str, st.SearchStrategy[Any]] = {
     "admits.size": SIZE,
     "admits.num_frames": FRAMES,
     "admits.num_inference_steps": STEPS,
+    "admits.image": st.sampled_from(["none", "optional", "required"]),
     "warm_up.size": st.one_of(NOTHING, SIZE),
     "warm_up.num_frames": st.one_of(NOTHING, FRAMES),
     "warm_up.num_inference_steps": st.integers(1, 50),
@@ -146,6 +147,9 @@ def contradictions(launch: Launch, facts: HostFacts) -> list[str]:
         and launch.runtime != "omni-0.30-cu130",
         "devices": product != len(launch.devices) and options["parallel"]["hsdp"] != len(launch.devices),
         "device twice": len(set(launch.devices)) != len(launch.devices),
+        "picture for a model of texts": launch.profile.serves == "wan2.2-t2v-tiny"
+        and launch.backend != "fault"
+        and launch.profile.admits.image != "none",
         "frames": launch.profile.admits.num_frames % 4 != 1,
         "eager that compiles": options["compile"] == "off" and environment.get("TORCHDYNAMO_DISABLE") != "1",
         "dynamo off while compiling": options["compile"] != "off" and "TORCHDYNAMO_DISABLE" in environment,

@@ -14,7 +14,7 @@ from framekeeper.profiles.memory import (
     offloaded_bytes,
     reserved_peak,
 )
-from framekeeper.profiles.wan import A14B, TI2V_5B
+from framekeeper.profiles.wan import A14B, I2V_A14B, TI2V_5B, architecture
 from profile_samples import GIB, profile
 
 # The measurements' text encoder: two of UMT5-XXL's layers and 512 words.
@@ -94,6 +94,15 @@ def test_parameters_are_those_of_the_published_models() -> None:
     assert A14B.text_encoder / 1e9 == pytest.approx(5.68, abs=0.01)
     assert A14B.tokens(832, 480, 81) == 32_760
     assert A14B.tokens(1280, 720, 81) == 75_600
+
+
+def test_an_i2v_model_is_known_by_its_name_and_counts_as_unmeasured() -> None:
+    same, other = profile(), profile(serves="wan2.2-i2v-a14b", admits={"image": "required"})
+    assert architecture(other) is I2V_A14B
+    found, plain = budget(other), budget(same)
+    assert found is not None
+    assert plain is not None
+    assert (found.bytes, found.measured, plain.measured) == (plain.bytes, False, True)
 
 
 def test_budget_is_the_sum_of_its_lines_and_says_what_is_extrapolated() -> None:

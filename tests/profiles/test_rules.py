@@ -18,6 +18,9 @@ TI2V: dict[str, Any] = {
     "model": "ti2v-5b",
     "defaults": {"boundary_ratio": None, "guidance_scale_2": None, "size": "832x480"},
 }
+I2V: dict[str, Any] = {"serves": "wan2.2-i2v-a14b", "model": "Wan2.2-I2V-A14B-Diffusers"}
+TI2V_TINY: dict[str, Any] = {"serves": "wan2.2-ti2v-tiny", "model": "wan2.2-ti2v-tiny"}
+ADMITS_A_PICTURE: dict[str, Any] = {"admits": {"image": "optional"}}
 
 
 @dataclass(frozen=True)
@@ -351,6 +354,26 @@ CASES = [
     Case("warm-up-of-both-experts", "warm_up.num_inference_steps", {"warm_up": {"num_inference_steps": 2}}),
     Case("warm-up-smaller-than-admitted", "warm_up", {"warm_up": {"num_frames": 1}}),
     Case("decode-without-tiles", "vae.tiling", {"vae": {"tiling": False}}),
+    Case("picture-of-model", "admits.image", {"admits": {"image": "optional"}}, {**TI2V, **ADMITS_A_PICTURE}),
+    Case("picture-of-model", "admits.image", I2V, {**I2V, "admits": {"image": "required"}}),
+    Case(
+        "picture-of-model",
+        "admits.image",
+        {**CPU, "serves": "mine", "model": "wan2.2-i2v-tiny"},
+        {**CPU, "serves": "mine", "model": "wan2.2-ti2v-tiny"},
+    ),
+    Case(
+        "picture-in-vllm-omni-0.14",
+        "admits.image",
+        {**TI2V, **ADMITS_A_PICTURE, "runtime": T241},
+        {**TI2V, **ADMITS_A_PICTURE, "runtime": T241, "backend": "diffusers"},
+    ),
+    Case(
+        "size-in-tokens",
+        "defaults.size",
+        {**CPU, **TI2V_TINY, "defaults": {"size": "80x64"}},
+        {**CPU, "serves": "wan2.2-t2v-tiny", "model": "tiny", "defaults": {"size": "80x64"}},
+    ),
     Case(
         "risk-not-acceptable",
         "accept_risk.no-such-rule",

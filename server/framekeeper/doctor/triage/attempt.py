@@ -81,6 +81,7 @@ async def _direct(step: Step, launch: Launch, python: Path, work: Path, log: Pat
         "model": launch.model,
         "options": launch.options,
         "experts": launch.profile.experts,
+        "picture": launch.profile.admits.image != "none",
         "request": msgspec.to_builtins(request, str_keys=True),
     }
     content["request"].pop("type", None)  # the tag of a message, which this is not here

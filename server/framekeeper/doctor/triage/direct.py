@@ -2,8 +2,8 @@
 
     python -m framekeeper.doctor.triage.direct JOB.json RESULT.json
 
-JOB.json holds backend, model, options, experts and request. RESULT.json is written anew at every phase:
-{"phase": …, "passed": null | true | false, "kind": "engine" | "frames", "message": …}. Exit status 0 or 1.
+JOB.json holds backend, model, options, experts, picture and request. RESULT.json is written anew at every
+phase: {"phase": …, "passed": null | true | false, "kind": "engine" | "frames", "message": …}. Exit status 0 or 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from framekeeper.engine.backends.backend import Generation, Progress
 from framekeeper.engine.frames import FramesRejected, inspected
+from framekeeper.engine.picture import drawn
 from framekeeper.engine.protocol import Generate
 from framekeeper.engine.worker import make_backend
 
@@ -40,7 +41,8 @@ def main(job_file: Path, result_file: Path) -> int:
     try:
         backend = make_backend(job["backend"])
         backend.load(job["model"], job["options"], progress)
-        _look(backend.generate(request, progress), request, job["experts"])
+        picture = drawn(request.width, request.height) if job["picture"] else None
+        _look(backend.generate(request, progress, picture), request, job["experts"])
     except FramesRejected as error:
         tell(passed=False, kind="frames", message=str(error))
         return 1

@@ -31,6 +31,8 @@ def text(launch: Launch, reason: str, *, empty_caches: bool) -> str:
 
     With `empty_caches` it makes new ones, otherwise it uses the launch's.
     """
+    if launch.profile.admits.image == "required":
+        raise NoScript("the model makes videos from a picture only, and the script has none to bring")
     old = launch.runtime.startswith("torch-2.4.1")
     if launch.backend == "vllm_omni":
         if old:
