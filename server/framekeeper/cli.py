@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -162,6 +163,11 @@ def main() -> None:
     from framekeeper.profiles.commands import app as profile_app
 
     _follow_parent()
+    try:
+        Path.cwd()
+    except OSError as error:
+        _say(f"the working directory cannot be used ({error.strerror}): change to another one")
+        sys.exit(2)
     app.add_typer(profile_app, name="profile")
     app.add_typer(engines_app, name="engines")
     app.add_typer(weights_app, name="weights")
@@ -175,6 +181,13 @@ def main() -> None:
     except (SettingsError, CannotRun) as error:
         _say(str(error))
         sys.exit(2)
+    except OSError as error:
+        # Of a write, as to a full disk, Python names no file; everything else is a fault of ours.
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        sys.stdout = None
+        _say(f"the output cannot be written: {error.strerror}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,9 @@ def faults(directory: Path) -> list[str]:
 
     Files are looked at, not read: whether a weight file holds the right tensors is not checked.
     """
-    if not directory.is_dir():
-        return [f"{directory} is not a directory"]
+    _, fault = listed(directory)
+    if fault:
+        return [fault]
     index = directory / INDEX
     content, fault = _read_json(index)
     if fault:
@@ -47,6 +50,18 @@ def faults(directory: Path) -> list[str]:
     for name in components:
         found += _component_faults(directory / name, name)
     return found
+
+
+def listed(folder: Path) -> tuple[list[Path], str | None]:
+    """What lies in a folder, by name, or a sentence why that cannot be told."""
+    try:
+        return sorted(folder.iterdir()), None
+    except NotADirectoryError:
+        return [], f"{folder} is not a directory"
+    except FileNotFoundError:
+        return [], f"{folder} is not there"
+    except OSError as error:
+        return [], f"{folder} cannot be read: {error.strerror} (user {os.getuid()})"
 
 
 def experts(directory: Path) -> int:
@@ -67,21 +82,22 @@ def _components(content: dict[str, Any]) -> set[str]:
 
 
 def _component_faults(folder: Path, name: str) -> list[str]:
-    if not folder.is_dir():
-        return [f"{folder} is missing, but {INDEX} names {name}"]
+    files, unlisted = listed(folder)
+    if unlisted:
+        return [unlisted if folder.exists() else f"{folder} is missing, but {INDEX} names {name}"]
     found = []
     for config in CONFIGS.get(name, ("config.json",)):
         _, fault = _read_json(folder / config)
         found += [fault] if fault else []
     if name == "tokenizer":
-        present = [path for path in folder.iterdir() if path.name in VOCABULARIES]
+        present = [path for path in files if path.name in VOCABULARIES]
         found += [fault for path in present if (fault := _file_fault(path))]
         found += [] if present else [f"{folder} holds no vocabulary ({' or '.join(VOCABULARIES)})"]
-    return found if name in WEIGHTLESS else found + _weight_faults(folder)
+    return found if name in WEIGHTLESS else found + _weight_faults(folder, files)
 
 
-def _weight_faults(folder: Path) -> list[str]:
-    weights = {path for path in folder.iterdir() if path.name.endswith(WEIGHT_ENDINGS)}
+def _weight_faults(folder: Path, files: list[Path]) -> list[str]:
+    weights = {path for path in files if path.name.endswith(WEIGHT_ENDINGS)}
     found = []
     for index in sorted(folder.glob("*.index.json")):
         content, fault = _read_json(index)
@@ -92,7 +108,8 @@ def _weight_faults(folder: Path) -> list[str]:
         if not isinstance(shards, dict) or not shards:
             found.append(f"{index} has no weight_map")
             continue
-        missing = sorted(str(shard) for shard in set(shards.values()) if not (folder / str(shard)).is_file())
+        named = sorted({str(shard) for shard in shards.values()})
+        missing = [shard for shard in named if not _is_file(folder / shard)]
         found += [f"{folder / shard} is missing, but {index.name} names it" for shard in missing]
     if not weights and not found:
         found.append(f"{folder} holds no weights ({' or '.join(WEIGHT_ENDINGS)})")
@@ -102,6 +119,9 @@ def _weight_faults(folder: Path) -> list[str]:
 def _file_fault(path: Path) -> str | None:
     """A sentence when a file is certainly no content; reads its first bytes."""
     try:
+        # Opening a pipe would wait for its writer, and a device has no end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            return f"{path} is no file"
         with path.open("rb") as file:
             start = file.read(len(LFS_START))
     except OSError as error:
@@ -114,14 +134,25 @@ def _file_fault(path: Path) -> str | None:
     return None
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a null byte
+        return False
+
+
 def _read_json(path: Path) -> tuple[dict[str, Any], str | None]:
-    if not path.is_file():
+    try:
+        there = path.exists() or path.is_symlink()
+    except OSError:  # said with its reason below
+        there = True
+    if not there:
         return {}, f"{path} is missing"
     fault = _file_fault(path)
     if fault:
         return {}, fault
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         return {}, f"{path} cannot be read: {error}"
     return (content, None) if isinstance(content, dict) else ({}, f"{path} holds no JSON object")

@@ -18,6 +18,7 @@ from framekeeper.profiles.faults import ProfileError
 from framekeeper.settings import Settings, load
 
 _WRONG = 2
+_LARGEST_READINGS = 64 * 1024 * 1024
 
 
 def doctor(
@@ -106,9 +107,11 @@ def _clear(settings: Settings) -> None:
 
 def _recorded(path: Path) -> Readings:
     try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_READINGS:
+            raise ValueError("is no file of readings")
         content = json.loads(path.read_text(encoding="utf-8"))
         readings = content.get("readings", content) if isinstance(content, dict) else content
         return Readings.model_validate(readings)
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, RecursionError, ValidationError) as error:
         typer.echo(f"--readings {path}: {error}", err=True)
         raise typer.Exit(_WRONG) from None

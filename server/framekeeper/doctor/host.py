@@ -7,7 +7,6 @@ import platform
 import re
 import resource
 import shutil
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +14,12 @@ from typing import Any
 
 from framekeeper.doctor.caches import damaged
 from framekeeper.doctor.readings import QUERY, Answer, Disk, Readings
+from framekeeper.profiles import program
 
 _KIB = 1024
 _SECONDS = 20.0
+HUNG = -1
+"""Status of a program that gave no answer in time."""
 _KEPT = re.compile(
     r"(TORCH|PYTORCH_|CUDA_|NCCL_|TRITON_|VLLM_|OMP_|DIFFUSION_|HF_HUB_OFFLINE|LD_LIBRARY_PATH)"
 )
@@ -27,17 +29,14 @@ _LOG_CHARACTERS = 20_000
 
 
 def ask(*command: str) -> Answer:
-    """Run a program that only answers; both of its outputs together."""
+    """Run a program that only answers; both of its outputs together. Waits `_SECONDS` at most."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=_SECONDS, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Answer(status=-1, text=f"no answer in {_SECONDS:.0f} s")
+        status, out, err = program.ask(command, _SECONDS)
+    except program.NoAnswer:
+        return Answer(status=HUNG, text=f"no answer in {_SECONDS:.0f} s")
     except OSError:
         return Answer()
-    return Answer(status=done.returncode, text=(done.stdout + done.stderr).strip())
+    return Answer(status=status, text=(out + err).strip())
 
 
 def read_host(
@@ -85,8 +84,12 @@ def read_host(
 def _cards() -> dict[str, Any]:
     form = "--format=csv,noheader,nounits"
     driver = Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi")
+    cards = ask("nvidia-smi", f"--query-gpu={','.join(QUERY)}", form)
+    if cards.status == HUNG:
+        # It would hang again, and each time for as long.
+        return {"cards": cards, "summary": cards, "kernel_log": _kernel_log()}
     return {
-        "cards": ask("nvidia-smi", f"--query-gpu={','.join(QUERY)}", form),
+        "cards": cards,
         "summary": ask("nvidia-smi") if driver else Answer(),
         "processes": ask("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", form),
         "fabric": _fabric(ask("nvidia-smi", "-q").text) if driver else (),
@@ -164,16 +167,32 @@ def _limit(kind: int) -> int | None:
 
 
 def _disk(path: Path) -> Disk:
-    there = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+    # The nearest that exists: where it is no directory, nothing can be made below it.
+    nearest = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    there = next(each for each in (path, *path.absolute().parents) if _is_directory(each))
     status = there.stat()
     same = there == path
     return Disk(
         path=path,
         free=shutil.disk_usage(there).free,
-        writable=os.access(there, os.W_OK | os.X_OK),
+        writable=_is_directory(nearest) and os.access(there, os.W_OK | os.X_OK),
         owner=status.st_uid if same else None,
         mode=status.st_mode & 0o777 if same else None,
     )
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # below a directory of somebody else's
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _synchronized() -> bool | None:
@@ -193,4 +212,4 @@ def _headers(engine: Path) -> bool | None:
     libraries = sorted(path.name for path in engine.glob("lib/python3.*"))
     if not libraries:
         return None
-    return any((base / "include" / libraries[-1] / "Python.h").is_file() for base in bases)
+    return any(_is_file(base / "include" / libraries[-1] / "Python.h") for base in bases)

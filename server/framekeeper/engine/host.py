@@ -50,8 +50,11 @@ def engine_environment(settings: Settings, runtime: str) -> Path:
     return (settings.runtimes / runtime).absolute()
 
 
-def _memory() -> int:
-    machine: int = psutil.virtual_memory().total
+def _memory() -> int | None:
+    try:
+        machine: int = psutil.virtual_memory().total
+    except OSError:  # a /proc that is empty or not for us
+        return None
     try:
         return min(machine, int(_CGROUP_LIMIT.read_text()))
     except (OSError, ValueError):  # no such file, or "max"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import subprocess
 from io import StringIO
 
+from framekeeper.profiles import program
 from framekeeper.profiles.facts import Card
 
 _FIELDS = ("uuid", "name", "compute_cap", "memory.total", "driver_version")
@@ -30,7 +30,7 @@ def query(timeout: float = 20.0) -> tuple[tuple[Card, ...], str | None]:
     """Cards and driver of this host; no cards and None where there is no driver or it does not answer."""
     command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True)
-    except (OSError, subprocess.SubprocessError):
+        status, text, _ = program.ask(command, timeout)
+    except (OSError, program.NoAnswer):
         return (), None
-    return parse(answer.stdout)
+    return parse(text) if status == 0 else ((), None)

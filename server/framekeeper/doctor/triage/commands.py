@@ -95,7 +95,8 @@ def triage(
 @contextlib.contextmanager
 def _devices(settings: Settings, launch: Launch) -> Iterator[None]:
     """Hold the devices as a supervisor does. Exits with 2 while somebody else has them."""
-    directory = settings.device_locks if launch.options["device"] != "cpu" else settings.run_directory
+    cards = launch.options["device"] != "cpu"
+    directory = settings.device_locks if cards else settings.run_directory
     lock = DeviceLock(directory.absolute(), launch.devices, f"{settings.host_id}/triage")
     try:
         lock.acquire()
@@ -103,7 +104,8 @@ def _devices(settings: Settings, launch: Launch) -> Iterator[None]:
         raise SettingsError(str(error)) from None
     except OSError as error:
         raise SettingsError(
-            f"FRAMEKEEPER_DEVICE_LOCKS={directory}: cannot be used ({error.strerror})"
+            f"FRAMEKEEPER_{'DEVICE_LOCKS' if cards else 'VAR'}: {directory} cannot be used "
+            f"({error.strerror}); set a directory that may be written to"
         ) from None
     with lock:
         yield

@@ -3,7 +3,8 @@
     python -m framekeeper.doctor.triage.direct JOB.json RESULT.json
 
 JOB.json holds backend, model, options, experts, picture and request. RESULT.json is written anew at every
-phase: {"phase": …, "passed": null | true | false, "kind": "engine" | "frames", "message": …}. Exit status 0 or 1.
+phase: {"phase": …, "passed": null | true | false, "kind": "engine" | "frames", "message": …}. Exit status
+0 or 1.
 """
 
 from __future__ import annotations

@@ -43,12 +43,14 @@ class Checkpoint:
 def check_headers(directory: Path) -> Checkpoint:
     """Everything that can be told without reading a single weight."""
     faults = layout.faults(directory)
-    folders = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
-    holding = [folder for folder in folders if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))]
+    inside = {path: layout.listed(path)[0] for path in layout.listed(directory)[0]}
+    holding = [
+        path for path, files in inside.items() if any(file.suffix in layout.WEIGHT_ENDINGS for file in files)
+    ]
     found = [_layout_finding(fault) for fault in faults]
     components = []
     for folder in holding:
-        bad = [path for path in folder.iterdir() if any(f.startswith(f"{path} ") for f in faults)]
+        bad = [path for path in inside[folder] if any(f.startswith(f"{path} ") for f in faults)]
         component = read_component(folder, bad)
         components.append(component)
         found += component.findings

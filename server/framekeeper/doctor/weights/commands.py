@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
+from framekeeper.checkpoint.layout import listed
 from framekeeper.doctor.finding import Finding, count, gravest_first
 from framekeeper.doctor.report import print_findings
 from framekeeper.doctor.weights.check import Checkpoint, bytes_to_read, check_headers, check_values
@@ -32,8 +33,8 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """Check files, headers, shapes, both experts and quantisation of a checkpoint; reads headers only."""
-    if not directory.is_dir():
-        typer.echo(f"{directory} is not a directory. Give the folder that holds model_index.json.", err=True)
+    if fault := listed(directory)[1]:
+        typer.echo(f"{fault}. Give the folder that holds model_index.json.", err=True)
         raise typer.Exit(_WRONG)
     begin = time.perf_counter()
     checkpoint = check_headers(directory)

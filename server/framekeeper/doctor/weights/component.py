@@ -162,7 +162,9 @@ def _some(names: list[str], most: int = 3) -> str:
 def _json(path: Path) -> dict[str, Any]:
     """A file's object; {} where it cannot be read, which `layout.faults` reports."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return {}
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

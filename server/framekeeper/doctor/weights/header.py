@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ BITS = {
 """Bits of one element by the type's name in a header."""
 
 _LENGTH = 8
+_LARGEST = 2**63
 _LONGEST = 100_000_000
 """The library refuses longer headers; a length beyond it is the start of some other file."""
 
@@ -50,7 +52,11 @@ class Tensor:
 def read_header(path: Path) -> dict[str, Tensor]:
     """Tensors by name. Raises HeaderFault unless the file is complete and its tensors lie end to end."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        # Opening a pipe would wait for its writer, and a device has no end.
+        if not stat.S_ISREG(status.st_mode):
+            raise HeaderFault("is no file")
         with path.open("rb") as file:
             start = file.read(_LENGTH)
             length = struct.unpack("<Q", start)[0] if len(start) == _LENGTH else 0
@@ -127,6 +133,8 @@ def _tensor(name: str, entry: Any, path: Path, start: int) -> Tensor:
         raise HeaderFault(f"describes {name} without dtype, shape and data_offsets") from None
     if any(not isinstance(number, int) or isinstance(number, bool) or number < 0 for number in numbers):
         raise HeaderFault(f"describes {name} with shape {shape} and offsets {begin}, {end}")
+    if max(numbers) >= _LARGEST or math.prod(shape) >= _LARGEST:
+        raise HeaderFault(f"describes {name} as larger than any disk")
     if dtype not in BITS:
         raise HeaderFault(f"holds {name} as {dtype}, which is no type of safetensors")
     wanted = math.prod(shape) * BITS[dtype]

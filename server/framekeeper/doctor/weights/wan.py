@@ -22,6 +22,11 @@ _IMAGE = ("condition_embedder.image_embedder.", "add_k_proj.", "add_v_proj.", "n
 """Parts that only image-to-video models have; their shapes are not derived."""
 
 
+_MOST = 1_000_000
+"""No width of a model comes near it, and no number of layers may make a check endless."""
+_MOST_LAYERS = 1_000
+
+
 class NotDerivable(Exception):
     """The configuration lacks a number; the message names its key."""
 
@@ -29,14 +34,14 @@ class NotDerivable(Exception):
 def expected(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shape by name. Raises NotDerivable."""
 
-    def number(key: str, default: int | None = None) -> int:
+    def number(key: str, default: int | None = None, most: int = _MOST) -> int:
         value = config.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise NotDerivable(key)
         return value
 
     hidden = number("num_attention_heads") * number("attention_head_dim")
-    feed_forward, layers = number("ffn_dim"), number("num_layers")
+    feed_forward, layers = number("ffn_dim"), number("num_layers", most=_MOST_LAYERS)
     inputs, text, frequencies = number("in_channels"), number("text_dim"), number("freq_dim", 256)
     outputs = number("out_channels", inputs)
     patch = config.get("patch_size", [1, 2, 2])
