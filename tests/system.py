@@ -195,11 +195,12 @@ class System:
 def fault_profile(directory: Path, faults: list[dict[str, Any]], **script: Any) -> Path:
     """Write a profile of the fault backend with this script; returns the profile's path.
 
-    `profile` in the script is further YAML for the profile, `deadlines` and `warm_up_seconds` its deadlines.
+    `profile` in the script is further YAML for the profile, `deadlines` and `warm_up_seconds` its deadlines,
+    `image` whether it takes pictures.
     """
     directory.mkdir(parents=True, exist_ok=True)
     name = f"faults-{len(list(directory.glob('*.yaml')))}"
-    extra = script.pop("profile", "")
+    extra, image = script.pop("profile", ""), script.pop("image", "none")
     (directory / f"{name}.json").write_text(json.dumps({"step_seconds": 0.02, **script, "faults": faults}))
     deadlines = {"load": 20, "step": 3, "decode": 3, "job": 30} | script.pop("deadlines", {})
     (directory / f"{name}.yaml").write_text(
@@ -213,7 +214,7 @@ vae: {{tiling: false}}
 defaults:
   {{size: 64x64, num_frames: 9, fps: 8, num_inference_steps: 6, guidance_scale: 4.0, guidance_scale_2: 3.0,
    boundary_ratio: 0.875, flow_shift: 5.0}}
-admits: {{size: 128x128, num_frames: 49, num_inference_steps: 50}}
+admits: {{size: 128x128, num_frames: 49, num_inference_steps: 50, image: {image}}}
 warm_up: {{size: 64x64, num_frames: 9, deadline_seconds: {script.get("warm_up_seconds", 10)}}}
 deadlines:
   {{load_seconds: {deadlines["load"]}, step_seconds: {deadlines["step"]},

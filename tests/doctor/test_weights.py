@@ -241,6 +241,37 @@ def test_a_model_of_one_expert_is_fine(tmp_path: Path) -> None:
     assert findings(tmp_path, deep=True) == []
 
 
+def of_pipeline(folder: Path, **index: Any) -> Path:
+    path = folder / "model_index.json"
+    write_json(path, {**json.loads(path.read_text()), **index})
+    return folder
+
+
+def with_channels(folder: Path, inputs: int) -> Path:
+    """The model with transformers that take so many channels."""
+    for name in ("transformer", "transformer_2"):
+        write_json(folder / name / "config.json", {**CONFIG, "in_channels": inputs})
+        tensors = {**transformer(fill=len(name)), "patch_embedding.weight": ones("BF16", 32, inputs, 1, 2, 2)}
+        write(folder / name / WEIGHTS, tensors)
+    return folder
+
+
+def test_a_model_that_starts_from_pictures_is_fine(tmp_path: Path) -> None:
+    folder = with_channels(model(tmp_path), 36)
+    of_pipeline(folder, _class_name="WanImageToVideoPipeline", image_encoder=[None, None])
+    assert findings(folder, deep=True) == []
+
+
+def test_transformers_for_texts_in_a_pipeline_for_pictures_are_told(tmp_path: Path) -> None:
+    folder = of_pipeline(model(tmp_path), _class_name="WanImageToVideoPipeline")
+    assert "36 channels" in grave(folder)["weights-channels"]
+
+
+def test_transformers_for_pictures_in_a_pipeline_for_texts_are_told(tmp_path: Path) -> None:
+    folder = of_pipeline(with_channels(model(tmp_path), 36), _class_name="WanPipeline")
+    assert "16 channels" in grave(folder)["weights-channels"]
+
+
 def test_experts_of_two_forms_are_told(tmp_path: Path) -> None:
     tensors = {**transformer(), "proj_out.bias": ones("F32", 64)}
     write(model(tmp_path) / "transformer_2" / WEIGHTS, tensors)

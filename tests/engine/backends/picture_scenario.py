@@ -1,6 +1,8 @@
 """Runs in an engine's Python: makes videos with and without pictures and writes what came out.
 
     python picture_scenario.py BACKEND MODEL OPTIONS.json RESULT.json
+
+OPTIONS.json holds the options of a Load.
 """
 
 from __future__ import annotations

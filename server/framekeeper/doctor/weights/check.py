@@ -9,6 +9,7 @@ from pathlib import Path
 
 from framekeeper.checkpoint import layout
 from framekeeper.doctor.finding import Finding, few
+from framekeeper.doctor.weights.channels import channel_findings
 from framekeeper.doctor.weights.component import Component, read_component
 from framekeeper.doctor.weights.header import Tensor
 from framekeeper.doctor.weights.quantised import QUANTISED, quantisation_findings
@@ -58,6 +59,7 @@ def check_headers(directory: Path) -> Checkpoint:
             found += shape_findings(component) + few(quantisation_findings(component))
         found += _dtype_findings(component)
     found += _expert_findings(directory, {component.name: component for component in components})
+    found += channel_findings(directory, [each for each in components if each.name in EXPERTS])
     return Checkpoint(directory=directory, components=tuple(components), findings=tuple(found))
 
 
