@@ -38,13 +38,15 @@ def refused(directory: Path, database_url: str, checkpoint: Path, **settings: An
     return system
 
 
-def test_a_truncated_checkpoint_stops_the_start_with_the_files_name(
-    tmp_path: Path, postgres_url: str
+@pytest.mark.parametrize(("doctor", "sayer"), [(True, "doctor: fatal [weights-file]"), (False, "model:")])
+def test_a_truncated_checkpoint_stops_the_start_with_the_files_name_once(
+    doctor: bool, sayer: str, tmp_path: Path, postgres_url: str
 ) -> None:
     checkpoint = model(tmp_path / "model")
     shard = cut_short(checkpoint)
-    system = refused(tmp_path, postgres_url, checkpoint)
-    assert f"model: {shard} is truncated" in system.log()
+    system = refused(tmp_path, postgres_url, checkpoint, doctor=doctor)
+    assert f"{sayer} {shard} is truncated" in system.log()
+    assert system.log().count(f"{shard} is truncated") == 1
 
 
 def test_a_refused_start_shows_in_health_startup_until_the_next_one(

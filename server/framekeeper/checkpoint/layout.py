@@ -56,10 +56,8 @@ def listed(folder: Path) -> tuple[list[Path], str | None]:
     """What lies in a folder, by name, or a sentence why that cannot be told."""
     try:
         return sorted(folder.iterdir()), None
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return [], f"{folder} is not a directory"
-    except FileNotFoundError:
-        return [], f"{folder} is not there"
     except OSError as error:
         return [], f"{folder} cannot be read: {error.strerror} (user {os.getuid()})"
 

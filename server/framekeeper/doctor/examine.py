@@ -173,14 +173,15 @@ def _weights(directory: Path, profile: Profile) -> list[Finding]:
 
     if is_wanted(directory):
         return [Finding(check="weights", severity="ok", seen=f"{directory} is made at the first start")]
-    if not (directory / layout.INDEX).is_file():
+    files, fault = layout.listed(directory)
+    if directory / layout.INDEX not in files:
         return [
             Finding(
                 check="weights",
                 severity="fatal",
-                seen=f"{directory} holds no {layout.INDEX}",
+                seen=fault or f"{directory} holds no {layout.INDEX}",
                 why="engines run offline and fetch nothing",
-                advice=f"fetch {profile.model} beforehand, or set FRAMEKEEPER_MODEL",
+                advice=f"fetch {profile.model} beforehand and let this user read it, or set FRAMEKEEPER_MODEL",
                 evidence=f"{_OMNI}/issues/5412",
             )
         ]
