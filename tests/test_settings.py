@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from framekeeper.settings import PREFIX, Settings, SettingsError, load
 
@@ -51,3 +52,71 @@ def test_settings_do_not_change() -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in Settings.model_fields.values())
+
+
+@pytest.fixture
+def password_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_PASSWORD_FILE", str(path))
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_URL", "postgresql://me@db:5433/jobs?sslmode=require")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("postgresql://me@db:5433/jobs?sslmode=require", "postgresql://me:pass@db:5433/jobs?sslmode=require"),
+        ("postgres://me@db/jobs", "postgres://me:pass@db/jobs"),
+        ("postgresql://me@[::1]:5432/jobs", "postgresql://me:pass@[::1]:5432/jobs"),
+        ("postgresql://me@/jobs?host=/run/pg", "postgresql://me:pass@/jobs?host=/run/pg"),
+        ("", ""),
+    ],
+)
+def test_the_password_of_the_file_goes_into_the_url(
+    monkeypatch: pytest.MonkeyPatch, password_file: Path, url: str, whole: str
+) -> None:
+    password_file.write_text("pass\n")
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_URL", url)
+    assert load().database_url == whole
+
+
+@pytest.mark.parametrize("password", ["p@ss:/w?rd#%", "ä b", " spaces ", "43-letters_of_base64"])
+def test_libpq_reads_the_very_password_back(password_file: Path, password: str) -> None:
+    password_file.write_text(password + "\n", encoding="utf-8")
+    read = conninfo_to_dict(load().database_url)
+    assert read["password"] == password
+    assert (read["user"], read["host"], read["port"], read["dbname"]) == ("me", "db", "5433", "jobs")
+
+
+def refusal() -> str:
+    with pytest.raises(SettingsError) as caught:
+        load()
+    return str(caught.value)
+
+
+def test_a_password_file_that_cannot_be_used_is_named_with_the_reason(password_file: Path) -> None:
+    said = refusal()
+    assert said.startswith(f"FRAMEKEEPER_DATABASE_PASSWORD_FILE={password_file}: it cannot be read")
+    assert "No such file" in said
+    password_file.write_text("\n")
+    assert "it is empty" in refusal()
+    password_file.write_bytes(b"\xff\xfe")
+    assert "not UTF-8" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://me:letmein@db/jobs", "has a password already"),
+        ("mysql://me@db/jobs", "is not a postgresql:// URL"),
+    ],
+)
+def test_a_url_with_no_place_for_the_password_is_refused_without_showing_either(
+    monkeypatch: pytest.MonkeyPatch, password_file: Path, url: str, reason: str
+) -> None:
+    password_file.write_text("hidden-in-a-file")
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_URL", url)
+    said = refusal()
+    assert reason in said
+    assert "hidden-in-a-file" not in said
+    assert "letmein" not in said
