@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from checkpoint_files import change, model, zeros
 
 from faulty import fault_profile

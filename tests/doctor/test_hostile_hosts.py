@@ -1,4 +1,4 @@
-"""Checkpoints and hosts of the worst kind: each ends soon, in a sentence and a status, without a traceback."""
+"""Checkpoints and hosts of the worst kind: each ends soon in a sentence and a status, without a traceback."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _weights(directory: Path, profile: Profile) -> list[Finding]:
                 severity="fatal",
                 seen=fault or f"{directory} holds no {layout.INDEX}",
                 why="engines run offline and fetch nothing",
-                advice=f"fetch {profile.model} beforehand and let this user read it, or set FRAMEKEEPER_MODEL",
+                advice=f"fetch {profile.model} beforehand, let this user read it, or set FRAMEKEEPER_MODEL",
                 evidence=f"{_OMNI}/issues/5412",
             )
         ]
