@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from framekeeper.database.pool import Database
-from framekeeper.errors import EngineFailed
+from framekeeper.errors import EngineFailed, VideoNotFound
+from framekeeper.gateway.changes import Changes
 from framekeeper.jobs import cancel, settle
-from framekeeper.jobs.submit import submit
+from framekeeper.jobs.submit import Terms, submit
 from framekeeper.jobs.video import Video
 from jobs.records import request
 
@@ -105,6 +106,21 @@ async def test_stream_of_a_deleted_job_ends(web: httpx.AsyncClient, database: Da
         assert data(await anext(events))["status"] == "queued"
         await cancel.delete(database, video.id)
         assert await anext(events) == {"event": "end", "data": "deleted"}
+
+
+async def test_job_that_its_owner_follows_is_found_by_nobody_else(database: Database) -> None:
+    changes = Changes(database)
+    video = await submit(database, "tiny", request(), Terms(owner="key_a"))
+    followed = changes.follow(video.id, every=1)
+    try:
+        assert (await anext(followed)) == video
+        for sees in ("key_a", None):
+            assert await changes.find(video.id, sees=sees) == video
+        with pytest.raises(VideoNotFound):
+            await changes.find(video.id, sees="key_b")
+    finally:
+        await followed.aclose()
+        await changes.close()
 
 
 async def test_unknown_job_has_no_stream(web: httpx.AsyncClient) -> None:

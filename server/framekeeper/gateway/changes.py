@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import psycopg
 import structlog
@@ -74,7 +74,14 @@ class Changes:
         self._feeds: dict[str, Feed] = {}
         self._listening: asyncio.Task[None] | None = None
 
-    async def follow(self, video_id: str, *, every: float) -> AsyncIterator[Video | None]:
+    async def find(self, video_id: str, *, sees: str | None) -> Video:
+        """As lookup.find; no query where the video is followed, for a crowd comes for one video at once."""
+        feed = self._feeds.get(video_id)
+        if feed is None or feed.video is None or (sees is not None and feed.video.owner != sees):
+            return await lookup.find(self._database, video_id, sees=sees)
+        return feed.video
+
+    async def follow(self, video_id: str, *, every: float) -> AsyncGenerator[Video | None]:
         """The video as it is now, then again on every change and at least every `every` seconds.
 
         None, and the end, when the row is gone. The caller ends it otherwise.

@@ -17,7 +17,6 @@ from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.routes.videos import VideoId
 from framekeeper.gateway.schemas import VideoEvent
 from framekeeper.gateway.state import DatabaseOf
-from framekeeper.jobs import lookup
 from framekeeper.jobs.line import Standing
 from framekeeper.jobs.video import Video
 
@@ -59,7 +58,7 @@ async def events(
     An event's id is the number of the change. A client that comes back with `Last-Event-ID` gets the present
     state only if it has missed a change.
     """
-    await lookup.find(database, video_id, sees=caller.sees)
+    await changes.find(video_id, sees=caller.sees)
     stream = _stream(changes, outlook, database, video_id, known=last_event_id)
     return EventSourceResponse(
         stream, ping=PING_SECONDS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
