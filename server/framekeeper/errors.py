@@ -75,6 +75,15 @@ class CrossOrigin(FramekeeperError):
     advice = "Call the service from a program, or from the page that it serves itself."
 
 
+class HostNotAllowed(FramekeeperError):
+    """This service asks for no key, so it answers only to names that no stranger can own."""
+
+    status = 421
+    code = "host_not_allowed"
+    type = "invalid_request_error"
+    advice = "Use its address or `localhost`, or add the name to FRAMEKEEPER_ALLOWED_HOSTS."
+
+
 class QueueFull(FramekeeperError):
     """So many jobs wait for this model that no more are accepted at present."""
 

@@ -46,6 +46,16 @@ class Settings(BaseSettings):
     auth: Literal["off", "on"] = Field(
         "off", description="`on`: every request to /v1 needs an API key (`framekeeper keys create`)."
     )
+    allowed_hosts: str = Field(
+        "",
+        description="Names, with commas, under which a gateway without keys answers beside addresses and "
+        "those that no stranger can own (docs/limits.md); `*`: any.",
+    )
+    publish: str = Field(
+        "",
+        description="Where a container's port is published, as `127.0.0.1:8000` (compose sets it): says "
+        "whether others reach a gateway that listens on 0.0.0.0.",
+    )
     gateway_processes: int = Field(2, ge=1, le=64, description="Gateway worker processes.")
     supervisor_host: str = Field("127.0.0.1", description="Address of the supervisor's own port.")
     supervisor_port: int = Field(

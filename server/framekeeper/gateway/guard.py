@@ -1,4 +1,4 @@
-"""Requests that reach no route: from pages of other origins, or at a port that is not for them."""
+"""Requests that reach no route: from pages of other origins, under a stranger's name, at the wrong port."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from framekeeper.errors import CrossOrigin
+from framekeeper.errors import CrossOrigin, HostNotAllowed
 from framekeeper.gateway.errors import answer, error_response
+from framekeeper.gateway.reach import Names
+from framekeeper.jobs.fields import shown
 
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Served on the operation port alone, where there is one. Liveness, which tells nothing, is served on both.
@@ -19,8 +21,9 @@ LIVENESS = "/health/live"
 class Guard:
     """ASGI middleware. `operation_port` 0 means that there is none of its own."""
 
-    def __init__(self, app: ASGIApp, *, operation_port: int = 0) -> None:
+    def __init__(self, app: ASGIApp, *, names: Names, operation_port: int = 0) -> None:
         self.app = app
+        self.names = names
         self.operation_port = operation_port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,6 +35,12 @@ class Guard:
                 404, "There is nothing here at this port.", type="invalid_request_error", code="not_found"
             )
             await nowhere(scope, receive, send)
+        elif not self.names.include(host := Headers(scope=scope).get("host")):
+            message = (
+                f"This service asks for no key, and answers to local names only, not to {shown(host)}: set "
+                "FRAMEKEEPER_ALLOWED_HOSTS to the names under which it is reached, or FRAMEKEEPER_AUTH=on."
+            )
+            await answer(HostNotAllowed(message))(scope, receive, send)
         elif scope["method"] not in HARMLESS and _from_elsewhere(Headers(scope=scope)):
             await answer(CrossOrigin())(scope, receive, send)
         else:

@@ -18,6 +18,7 @@ from gunicorn import glogging  # type: ignore[import-untyped]
 from framekeeper import logs
 from framekeeper.engine.parent_death import die_with_parent
 from framekeeper.gateway import metrics_directory
+from framekeeper.gateway.reach import open_to_all
 from framekeeper.settings import load
 
 _settings = load()
@@ -63,6 +64,8 @@ def on_starting(server: Any) -> None:
             f"({error.strerror}): set FRAMEKEEPER_VAR to a directory that can\n"
         )
         sys.exit(2)
+    if warning := open_to_all(_settings):
+        server.log.warning(warning)
     # prometheus_client reads this when it is first imported, which is in a worker.
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
 

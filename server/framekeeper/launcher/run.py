@@ -19,6 +19,7 @@ import psycopg
 from framekeeper.database.embedded import EmbeddedError, embedded_postgres, revive
 from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.gateway import metrics_directory
+from framekeeper.gateway.reach import open_to_all
 from framekeeper.launcher import checkpoint, probe
 from framekeeper.launcher.child import Child
 from framekeeper.launcher.display import Display, DisplayHandler
@@ -251,6 +252,8 @@ class _Launch:
                     self.display.end("ready: it has made and checked a video")
                     self.display.settle()
                     self.display.say(_invitation(self.settings, profile))
+                    if warning := open_to_all(self.settings):
+                        self.display.say(f"warning: {warning}")
                     self.ready = True
                 elif now.status == "failed" and status != "failed":
                     self.display.say(f"the engine failed; see {self.logs / 'supervisor.log'}")
