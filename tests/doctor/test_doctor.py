@@ -29,7 +29,8 @@ def test_exit_status_is_1_for_what_is_fatal_and_with_strict_for_a_warning() -> N
     assert recorded("mig", "h200", "--strict")[0] == 1
     code, text = recorded("ecc", "h200")
     assert code == 1
-    assert "1 fatal" in text.splitlines()[-1]
+    assert "1 fatal" in text.splitlines()[-2]
+    assert text.splitlines()[-1].startswith("Next: mend what is fatal")
 
 
 def test_json_holds_findings_and_readings() -> None:

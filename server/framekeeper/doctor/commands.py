@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,6 +16,9 @@ from framekeeper.doctor.finding import count
 from framekeeper.doctor.readings import Readings
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.settings import Settings, load
+
+if TYPE_CHECKING:
+    from framekeeper.doctor.examine import Examination
 
 _WRONG = 2
 _LARGEST_READINGS = 64 * 1024 * 1024
@@ -69,10 +72,19 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(examination.record(), indent=2))
     else:
-        print_findings(examination.findings, everything=not brief)
+        print_findings(examination.findings, everything=not brief, after=_next(examination))
     failed = count(examination.findings, "fatal")
     failed += count(examination.findings, "warn") if strict else 0
     raise typer.Exit(1 if failed else 0)
+
+
+def _next(examination: Examination) -> str:
+    """What to do once all of it is read."""
+    if examination.fatal:
+        return "Next: mend what is fatal from the top on; no engine starts before. Then run this again."
+    if examination.fast:
+        return "Next: without --fast the engine's own packages are tried, too."
+    return "Next: if videos fail all the same, `framekeeper triage` finds the layer."
 
 
 def doctor_record(settings: Settings, profile_name: str, fast: bool = True) -> dict[str, Any]:

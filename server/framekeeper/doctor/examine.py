@@ -18,7 +18,7 @@ from framekeeper.doctor.probed import probe_findings
 from framekeeper.doctor.probing import run_probes
 from framekeeper.doctor.readings import Readings
 from framekeeper.doctor.runtime import all_installed, pins, runtime_findings
-from framekeeper.doctor.weights.check import check_headers
+from framekeeper.doctor.weights.check import check_headers, told_bytes
 from framekeeper.engine.host import engine_environment
 from framekeeper.profiles.commands import stand_in_cards
 from framekeeper.profiles.facts import HostFacts
@@ -186,7 +186,7 @@ def _weights(directory: Path, profile: Profile) -> list[Finding]:
             )
         ]
     checkpoint = check_headers(directory)
-    seen = f"{directory}: {checkpoint.tensors:,} tensors, {checkpoint.bytes / 1e9:,.2f} GB, headers read"
+    seen = f"{directory}: {checkpoint.tensors:,} tensors, {told_bytes(checkpoint.bytes)}, headers read"
     return [*checkpoint.findings, Finding(check="weights", severity="ok", seen=seen)]
 
 

@@ -14,8 +14,8 @@ _NARROW = 100
 _STYLES = {"fatal": "bold red", "warn": "yellow", "note": "cyan", "ok": "green"}
 
 
-def print_findings(findings: Sequence[Finding], *, everything: bool = True) -> None:
-    """Print the table and a line of totals; without `everything` what is ok is only counted."""
+def print_findings(findings: Sequence[Finding], *, everything: bool = True, after: str = "") -> None:
+    """Print the table, a line of totals and `after`; without `everything` what is ok is only counted."""
     console = Console()
     if not console.is_terminal:
         # Piped output is for other programs: lines must not be broken at 80 columns there.
@@ -39,6 +39,8 @@ def print_findings(findings: Sequence[Finding], *, everything: bool = True) -> N
             table.add_row(severity, Text(f"{finding.check}: {finding.seen}"))
     console.print(table)
     console.print(total(findings), highlight=False)
+    if after:
+        console.print(after, highlight=False, markup=False, style="dim")
 
 
 def _told(finding: Finding) -> RenderableType:

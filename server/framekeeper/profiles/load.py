@@ -239,8 +239,9 @@ def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> t
     path = profile_path(name_or_path, directory)
     if not path.is_file():
         near = difflib.get_close_matches(path.stem, profile_names(path.parent), n=1)
-        known = ", ".join(profile_names(path.parent)) or "none here"
-        advice = near[0] if near else f"one of: {known}"
+        known = ", ".join(profile_names(path.parent))
+        none = f"FRAMEKEEPER_PROFILES to the folder of the profiles: {path.parent} holds none"
+        advice = near[0] if near else f"one of: {known}" if known else none
         missing = Fault(
             where=str(path), key="profile", value=name_or_path, reason="does not exist", advice=advice
         )

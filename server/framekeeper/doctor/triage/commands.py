@@ -29,6 +29,9 @@ from framekeeper.profiles.load import load_profile
 from framekeeper.settings import Settings, SettingsError, load
 
 _WRONG = 2
+_LATER = (
+    "Next: for a bug report, --report FILE writes all of this, --script FILE a script without Framekeeper."
+)
 
 
 def triage(
@@ -83,7 +86,12 @@ def triage(
         typer.echo(json.dumps(report.record(profile, outcomes, verdict), indent=2))
     else:
         report.print_table(console, outcomes)
-        console.print(f"\n{verdict.sentence}\nTo do: {verdict.advice}.", highlight=False, markup=False)
+        # The terminal breaks long lines where they can be copied whole; rich would put in ends of lines.
+        console.print(
+            f"\n{verdict.sentence}\nTo do: {verdict.advice}.", highlight=False, markup=False, soft_wrap=True
+        )
+        if verdict.status and report_file is None:
+            console.print(_LATER, highlight=False, markup=False, style="dim")
     if report_file is not None:
         installed = installed_versions(host.engine_environment(settings, profile.runtime))
         _write(report_file, report.markdown(profile, outcomes, verdict, installed), console)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -25,24 +26,40 @@ from framekeeper.profiles.commands import flatten, launch_record
 from framekeeper.profiles.launch import Launch
 from framekeeper.profiles.schema import Profile
 
+#: Columns below which a table would break every path.
+NARROW = 120
 #: Lines of a step's log in the report.
 TAIL = 60
 _STYLES = {"passed": "green", "failed": "red", "skipped": "dim", "not tried": "dim"}
 
 
 def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """One row a step."""
+    """One row a step; on a narrow terminal what was seen stands below, so that paths stay whole."""
+    if console.width < NARROW:
+        for outcome in outcomes:
+            console.print(_line(outcome), Padding(_seen(outcome), (0, 0, 0, 4)), highlight=False)
+        return
     table = Table(box=None, pad_edge=False)
     for column in ("step", "result"):
         table.add_column(column, no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("what changed, and what was seen", overflow="fold")
     for outcome in outcomes:
-        tried = outcome.state in ("passed", "failed")
-        result = Text(outcome.state, style=_STYLES[outcome.state])
-        seconds = f"{outcome.seconds:.1f}" if tried else ""
-        table.add_row(outcome.step.name, result, seconds, _seen(outcome))
+        table.add_row(outcome.step.name, _result(outcome), _seconds(outcome), _seen(outcome))
     console.print(table)
+
+
+def _line(outcome: Outcome) -> Text:
+    seconds = _seconds(outcome)
+    return Text.assemble(outcome.step.name, "  ", _result(outcome), f"  {seconds} s" if seconds else "")
+
+
+def _result(outcome: Outcome) -> Text:
+    return Text(outcome.state, style=_STYLES[outcome.state])
+
+
+def _seconds(outcome: Outcome) -> str:
+    return f"{outcome.seconds:.1f}" if outcome.state in ("passed", "failed") else ""
 
 
 def _seen(outcome: Outcome) -> Text:

@@ -51,7 +51,8 @@ def judge(outcomes: Sequence[Outcome]) -> Verdict:
         return Verdict(layer=step.name, sentence=sentence, advice=_ADVICE[step.name], status=1)
     if weights is not None and weights.state == "failed":
         sentence = f"The weights are at fault: {weights.line}."
-        advice = "`framekeeper weights check --deep` lists everything; fetch the files again"
+        model = "" if weights.step.launch is None else f" {weights.step.launch.model}"
+        advice = f"`framekeeper weights check --deep{model}` lists everything; fetch the files again"
         return Verdict(layer="weights", sentence=sentence, advice=advice, status=1)
     found = "weights in order" if weights is not None else "weights not checked"
     sentence = (

@@ -85,6 +85,11 @@ def bytes_to_read(checkpoint: Checkpoint) -> int:
     return checkpoint.bytes
 
 
+def told_bytes(size: int) -> str:
+    """Such as "57.16 GB" or "1.2 MB"."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+
+
 def _layout_finding(sentence: str) -> Finding:
     return Finding(
         check="weights-folder",

@@ -15,7 +15,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from framekeeper.checkpoint.layout import listed
 from framekeeper.doctor.finding import Finding, count, gravest_first
 from framekeeper.doctor.report import print_findings
-from framekeeper.doctor.weights.check import Checkpoint, bytes_to_read, check_headers, check_values
+from framekeeper.doctor.weights.check import (
+    Checkpoint,
+    bytes_to_read,
+    check_headers,
+    check_values,
+    told_bytes,
+)
 
 app = typer.Typer(help="Weights of a checkpoint.", no_args_is_help=True, pretty_exceptions_enable=False)
 _WRONG = 2
@@ -59,9 +65,10 @@ def check(
         check="weights",
         severity="ok",
         seen=f"{len(checkpoint.components)} components, {checkpoint.tensors:,} tensors, "
-        f"{checkpoint.bytes / 1e9:,.2f} GB: {read} in {seconds:.2f} s",
+        f"{told_bytes(checkpoint.bytes)}: {read} in {seconds:.2f} s",
     )
-    print_findings([*found, summary])
+    after = "" if faults or deep else "Next: --deep reads every value, too."
+    print_findings([*found, summary], after=after)
     raise typer.Exit(1 if faults else 0)
 
 
