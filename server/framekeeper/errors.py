@@ -66,6 +66,15 @@ class ScopeMissing(FramekeeperError):
     advice = "Use a key with the scope that the message names: `framekeeper keys create NAME --scope …`."
 
 
+class PriorityNotAllowed(FramekeeperError):
+    """The API key may not use this priority."""
+
+    status = 403
+    code = "priority_not_allowed"
+    type = "invalid_request_error"
+    advice = "Leave `priority` out, or use a key that was made with a higher `--priority`."
+
+
 class CrossOrigin(FramekeeperError):
     """A web page of another origin sent this request; only pages of this service may change anything."""
 

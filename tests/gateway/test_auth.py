@@ -16,7 +16,7 @@ from framekeeper.gateway import auth
 from framekeeper.gateway.app import create_app
 from framekeeper.jobs.engines import EngineState
 from framekeeper.keys import rows
-from framekeeper.keys.key import Scope
+from framekeeper.keys.key import Highest, KeyLimits, Scope
 from framekeeper.settings import Settings
 from gateway.conftest import register, report
 from gateway.serving import served
@@ -32,12 +32,12 @@ def guarded(settings: Settings) -> Iterator[str]:
 
 @pytest.fixture
 def key(postgres_url: str) -> Callable[..., str]:
-    def make(name: str, *scopes: Scope) -> str:
+    def make(name: str, *scopes: Scope, priority: Highest | None = None) -> str:
         async def run() -> str:
             database = Database(postgres_url, size=1)
             await database.open()
             try:
-                return (await rows.create(database, name, scopes))[1]
+                return (await rows.create(database, name, scopes, KeyLimits(priority=priority)))[1]
             finally:
                 await database.close()
 
@@ -132,6 +132,57 @@ def test_a_scope_opens_what_it_names_and_no_more(guarded: str, key: Callable[...
     assert [status(each, "POST", "/v1/videos") for each in (submit, read, admin)] == [200, 403, 200]
     assert [status(each, "GET", "/v1/videos") for each in (submit, read, admin)] == [403, 200, 200]
     assert [status(each, "GET", "/v1/incidents") for each in (submit, read, admin)] == [403, 403, 200]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_key_that_only_submits_sees_what_can_be_made_and_how_its_job_is(
+    guarded: str, key: Callable[..., str]
+) -> None:
+    with client(guarded, key("a", Scope.SUBMIT)) as caller, client(guarded, key("b", Scope.SUBMIT)) as other:
+        video = caller.post("/v1/videos", json={"prompt": "a cat"}).json()["id"]
+        assert caller.get("/v1/models").json()["data"][0]["id"] == "tiny"
+        assert caller.get("/v1/models/tiny").status_code == 200
+        assert caller.get("/v1/queue").status_code == 200
+        assert caller.get(f"/v1/videos/{video}").json()["status"] == "queued"
+        with caller.stream("GET", f"/v1/videos/{video}/events") as events:
+            assert next(events.iter_lines()).startswith("id:")
+        assert other.get(f"/v1/videos/{video}").status_code == 404
+        for path in ("/v1/videos", f"/v1/videos/{video}/content", "/v1/engines"):
+            refused = caller.get(path)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "scope_missing"), path
+            assert "`read`" in refused.json()["error"]["message"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_key_has_a_highest_priority(guarded: str, key: Callable[..., str]) -> None:
+    both = (Scope.SUBMIT, Scope.READ)
+    secrets = {
+        "plain": key("plain", *both),
+        "urgent": key("urgent", *both, priority=Highest.HIGH),
+        "patient": key("patient", *both, priority=Highest.LOW),
+        "boss": key("boss", Scope.ADMIN),
+    }
+
+    def given(name: str, priority: str | None) -> str:
+        with client(guarded, secrets[name]) as caller:
+            answer = caller.post("/v1/videos", json={"prompt": "a cat", "priority": priority})
+            if answer.status_code == 200:
+                return str(answer.json()["priority"])
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (403, "priority"), error
+            assert f"--priority {priority}" in error["message"]
+            return str(error["code"])
+
+    no = "priority_not_allowed"
+    wished = (None, "low", "normal", "high")
+    assert [given("plain", each) for each in wished] == ["normal", "low", "normal", no]
+    assert [given("urgent", each) for each in wished] == ["normal", "low", "normal", "high"]
+    assert [given("patient", each) for each in wished] == ["low", "low", no, no]
+    assert [given("boss", each) for each in wished] == ["normal", "low", "normal", "high"]
+    with client(guarded, secrets["plain"]) as caller:
+        requests = [{"prompt": "a cat"}, {"prompt": "a cat", "priority": "high"}]
+        assert caller.post("/v1/videos/batch", json={"requests": requests}).status_code == 403
+        assert len(caller.get("/v1/videos").json()["data"]) == 3
 
 
 @pytest.mark.usefixtures("engine")

@@ -32,16 +32,21 @@ def keys(postgres_url: str) -> Run:
 
 
 def test_a_key_is_printed_once_alone_on_standard_output(keys: Run, postgres_url: str) -> None:
-    made = keys("create", "alice", "--jobs", "3", "--retention-days", "2")
+    made = keys("create", "alice", "--jobs", "3", "--retention-days", "2", "--priority", "high")
     assert made.returncode == 0, made.stderr
     secret = made.stdout.strip()
     assert SECRET.fullmatch(secret)
     with psycopg.connect(postgres_url) as connection:
         row = connection.execute("SELECT hash, scopes, limits FROM api_keys").fetchone()
-    assert row == (digest(secret), ["read", "submit"], {"jobs": 3, "retention_seconds": 172800.0})
+    assert row == (
+        digest(secret),
+        ["read", "submit"],
+        {"jobs": 3, "retention_seconds": 172800.0, "priority": "high"},
+    )
     listed = keys("list")
     assert "alice" in listed.stdout
     assert "read, submit" in listed.stdout
+    assert "jobs=3, priority=high" in listed.stdout
     assert secret not in listed.stdout
 
 

@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import FramekeeperError, InvalidRequest
 from framekeeper.gateway import content, metrics
-from framekeeper.gateway.auth import Caller, SubmitterOf
+from framekeeper.gateway.auth import Caller, SubmitterOf, granted
 from framekeeper.gateway.outlook import FRESH_SECONDS, Outlook, OutlookOf, Room, bound_of, quota_of
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.gateway.webhooks import check_url
@@ -62,8 +62,8 @@ class Acceptance:
     ) -> Accepted:
         """Store the jobs. `kind` tells one use of an idempotency key from another.
 
-        Raises what a client can do wrong, QueueFull, RateLimited, TooManyJobs, StorageFull,
-        DatabaseUnavailable.
+        Raises what a client can do wrong, PriorityNotAllowed, QueueFull, RateLimited, TooManyJobs,
+        StorageFull, DatabaseUnavailable.
         """
         body_hash = idempotency.fingerprint(kind, [dict(body) for body in bodies])
         if self._key is not None:
@@ -111,6 +111,7 @@ class Acceptance:
         for number, body in enumerate(bodies):
             try:
                 wanted.append(admitted := admit(body, engines))
+                granted(self._caller, admitted.wishes.priority)
                 if admitted.wishes.webhook_url is not None:
                     check_url(admitted.wishes.webhook_url, self._settings)
             except InvalidRequest as error:
@@ -141,7 +142,7 @@ class Acceptance:
                 each.request,
                 Terms(
                     owner=owner,
-                    priority=each.wishes.priority,
+                    priority=granted(self._caller, each.wishes.priority),
                     deadline_at=each.wishes.deadline_at,
                     webhook_url=each.wishes.webhook_url,
                     batch_id=batch_id,

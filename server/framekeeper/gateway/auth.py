@@ -1,6 +1,6 @@
 """Who calls: the API key of a request, where keys are used (FRAMEKEEPER_AUTH=on).
 
-Each route under /v1 takes one of `ReaderOf`, `SubmitterOf` and `AdminOf`; a test holds that.
+Each route under /v1 takes one of `ReaderOf`, `ViewerOf`, `SubmitterOf` and `AdminOf`; a test holds that.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from framekeeper.database.pool import Database
-from framekeeper.errors import InvalidKey, MissingKey, ScopeMissing
+from framekeeper.errors import InvalidKey, MissingKey, PriorityNotAllowed, ScopeMissing
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.jobs.video import Priority
 from framekeeper.keys import rows
-from framekeeper.keys.key import NO_LIMITS, SECRET, Key, KeyLimits, Scope, digest
+from framekeeper.keys.key import NO_LIMITS, SECRET, Highest, Key, KeyLimits, Scope, digest
 
 #: A key that was revoked is taken for so long after, by a gateway that has just used it.
 REMEMBERED_SECONDS = 5.0
@@ -41,6 +42,26 @@ class Caller:
     def may(self, scope: str) -> bool:
         """Whether the key is good for this; an admin's is good for everything."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+def granted(caller: Caller, wished: Priority | None) -> Priority:
+    """The priority of a caller's job; without a wish normal, or the key's highest where that is lower.
+
+    Raises PriorityNotAllowed.
+    """
+    highest = Priority.HIGH
+    if caller.key_id is not None and Scope.ADMIN not in caller.scopes:
+        highest = Priority[(caller.limits.priority or Highest.NORMAL).name]
+    if wished is None:
+        return min(Priority.NORMAL, highest)
+    if wished > highest:
+        name, most = wished.name.lower(), highest.name.lower()
+        raise PriorityNotAllowed(
+            f"priority={name}: this key may use {most} at most; leave priority out, or ask for a key "
+            f"made with `framekeeper keys create NAME --priority {name}`.",
+            param="priority",
+        )
+    return wished
 
 
 class KnownKeys:
@@ -93,14 +114,16 @@ async def _caller(
     if caller is None:
         raise InvalidKey
     structlog.contextvars.bind_contextvars(key=caller.key_id)
-    for scope in needed.scopes:
-        if not caller.may(scope):
-            has = ", ".join(sorted(caller.scopes)) or "none"
-            raise ScopeMissing(f"This needs a key with the scope `{scope}`; yours has: {has}.")
+    if needed.scopes and not any(caller.may(scope) for scope in needed.scopes):
+        has = ", ".join(sorted(caller.scopes)) or "none"
+        wanted = " or ".join(f"`{scope}`" for scope in needed.scopes)
+        raise ScopeMissing(f"This needs a key with the scope {wanted}; yours has: {has}.")
     return caller
 
 
 ReaderOf = Annotated[Caller, Security(_caller, scopes=[Scope.READ.value])]
+#: A submitter, too, has to see what can be made, how long the line is, and how a job is whose id it has.
+ViewerOf = Annotated[Caller, Security(_caller, scopes=[Scope.READ.value, Scope.SUBMIT.value])]
 SubmitterOf = Annotated[Caller, Security(_caller, scopes=[Scope.SUBMIT.value])]
 AdminOf = Annotated[Caller, Security(_caller, scopes=[Scope.ADMIN.value])]
 #: Whoever has a valid key.

@@ -98,6 +98,8 @@ def completed(document: dict[str, Any], *, keys: bool) -> dict[str, Any]:
             operation.pop("security", None)
         own = OWN.get((method, path), ())
         needed = _KEY if "security" in operation else ()
+        if needed and path in SENT:
+            needed = (*needed, errors.PriorityNotAllowed)
         if path.startswith("/v1/"):
             _add_errors(operation, (*_ANY, *needed, *own))
         if path in SENT and "requestBody" in operation:

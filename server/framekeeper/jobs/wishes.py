@@ -16,9 +16,9 @@ FIELDS = ("priority", "deadline", "webhook_url")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """See `Video` for the fields."""
+    """See `Video` for the fields; None where nothing was wished."""
 
-    priority: Priority = Priority.NORMAL
+    priority: Priority | None = None
     deadline_at: datetime | None = None
     webhook_url: str | None = None
 
@@ -32,14 +32,14 @@ def read_wishes(read: Fields, now: datetime) -> Wishes:
     )
 
 
-def _priority(read: Fields) -> Priority:
+def _priority(read: Fields) -> Priority | None:
     value = read.values.get("priority")
     names = {each.name.lower(): each for each in Priority}
     if value is None:
-        return Priority.NORMAL
+        return None
     if not isinstance(value, str) or value not in names:
         read.refuse("priority", f"priority={shown(value)} is not known: set {' or '.join(names)}.")
-        return Priority.NORMAL
+        return None
     return names[value]
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from framekeeper.diagnosis.commands import with_database
 from framekeeper.keys import rows
-from framekeeper.keys.key import NAME, Key, KeyLimits, Scope
+from framekeeper.keys.key import NAME, Highest, Key, KeyLimits, Scope
 
 keys_app = typer.Typer(help="API keys (FRAMEKEEPER_AUTH=on asks for them).", no_args_is_help=True)
 
@@ -23,6 +23,9 @@ def create(
     ] = None,
     *,
     jobs: Annotated[int | None, typer.Option(min=0, help="Most unfinished jobs; 0: any.")] = None,
+    priority: Annotated[
+        Highest | None, typer.Option(help="Highest priority of its jobs; default: normal, an admin's: high.")
+    ] = None,
     jobs_per_minute: Annotated[float | None, typer.Option(min=0, help="Most jobs a minute; 0: any.")] = None,
     retention_days: Annotated[float | None, typer.Option(min=0, help="How long videos are kept.")] = None,
     retention_videos: Annotated[int | None, typer.Option(min=0, help="How many videos are kept.")] = None,
@@ -37,6 +40,7 @@ def create(
         raise typer.Exit(2)
     limits = KeyLimits(
         jobs=jobs,
+        priority=priority,
         jobs_per_minute=jobs_per_minute,
         retention_seconds=None if retention_days is None else retention_days * 86400,
         retention_videos=retention_videos,
@@ -74,15 +78,15 @@ def revoke(name: Annotated[str, typer.Argument(help="Name or id of the key.")]) 
 
 def _cells(key: Key) -> list[str]:
     limits = {
-        field: getattr(key.limits, field)
+        field: value if isinstance(value, str) else f"{value:g}"
         for field in key.limits.__struct_fields__
-        if getattr(key.limits, field) is not None
+        if (value := getattr(key.limits, field)) is not None
     }
     return [
         key.id,
         key.name,
         ", ".join(sorted(key.scopes)),
-        ", ".join(f"{field}={value:g}" for field, value in limits.items()),
+        ", ".join(f"{field}={value}" for field, value in limits.items()),
         f"{key.created_at:%Y-%m-%d %H:%M}",
         f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never",
         f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "valid",

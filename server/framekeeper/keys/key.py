@@ -20,21 +20,31 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 class Scope(StrEnum):
     """What a key is good for."""
 
-    #: Make videos, cancel and delete one's own.
+    #: Make videos, cancel and delete one's own, see how one is; models and queue.
     SUBMIT = "submit"
-    #: Look at one's own videos, and at models, queue and engines.
+    #: List and fetch one's own videos, look at models, queue and engines.
     READ = "read"
     #: All of it, for everybody's videos, and incidents.
     ADMIN = "admin"
 
 
+class Highest(StrEnum):
+    """The highest priority that a key's jobs may have."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
 class KeyLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a key may use; None means what the settings say, 0 means any number.
 
-    `jobs` are unfinished ones, `retention_…` is what is kept of its finished videos.
+    `jobs` are unfinished ones, `priority` is the highest that its jobs may have (None: normal),
+    `retention_…` is what is kept of its finished videos.
     """
 
     jobs: int | None = None
+    priority: Highest | None = None
     jobs_per_minute: float | None = None
     retention_seconds: float | None = None
     retention_videos: int | None = None

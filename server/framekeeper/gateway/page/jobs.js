@@ -56,6 +56,8 @@ export async function refresh() {
     settle();
     told(null);
   } catch (error) {
+    // A key without the scope to list: its own jobs of this tab are followed all the same.
+    if (error.status === 403) settle();
     told(error);
   }
 }

@@ -10,7 +10,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from framekeeper.database.pool import Database
 from framekeeper.gateway import metrics
-from framekeeper.gateway.auth import ReaderOf
+from framekeeper.gateway.auth import ViewerOf
 from framekeeper.gateway.changes import Changes
 from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.outlook import Outlook, OutlookOf
@@ -47,7 +47,7 @@ ChangesOf = Annotated[Changes, Depends(_changes)]
 async def events(
     video_id: VideoId,
     *,
-    caller: ReaderOf,
+    caller: ViewerOf,
     outlook: OutlookOf,
     database: DatabaseOf,
     changes: ChangesOf,

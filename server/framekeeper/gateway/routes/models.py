@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from framekeeper.errors import ModelNotFound
-from framekeeper.gateway.auth import ReaderOf
+from framekeeper.gateway.auth import ViewerOf
 from framekeeper.gateway.outlook import Outlook, OutlookOf
 from framekeeper.gateway.state import DatabaseOf
 from framekeeper.jobs.catalogue import Offer, offers
@@ -69,14 +69,14 @@ class ModelList(BaseModel):
 
 
 @router.get("")
-async def list_models(_caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf) -> ModelList:
+async def list_models(_caller: ViewerOf, outlook: OutlookOf, database: DatabaseOf) -> ModelList:
     """All models that have an engine, ready or not."""
     await outlook.line(database)
     return ModelList(data=[ModelObject.of(offer, outlook) for offer in offers(await all_engines(database))])
 
 
 @router.get("/{model}")
-async def retrieve(model: str, _caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf) -> ModelObject:
+async def retrieve(model: str, _caller: ViewerOf, outlook: OutlookOf, database: DatabaseOf) -> ModelObject:
     """One model."""
     await outlook.line(database)
     served = offers(await all_engines(database))

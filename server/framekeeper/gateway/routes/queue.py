@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from framekeeper.gateway.auth import ReaderOf
+from framekeeper.gateway.auth import ViewerOf
 from framekeeper.gateway.outlook import OutlookOf
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.jobs.line import ModelLine
@@ -52,7 +52,7 @@ class QueueObject(BaseModel):
 
 @router.get("")
 async def read_queue(
-    _caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf, settings: SettingsOf
+    _caller: ViewerOf, outlook: OutlookOf, database: DatabaseOf, settings: SettingsOf
 ) -> QueueObject:
     """How much waits for each model, and for how long a new job would."""
     line = await outlook.line(database)

@@ -13,7 +13,7 @@ from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
 from framekeeper.gateway import content
 from framekeeper.gateway.acceptance import REPLAYED, AcceptanceOf
-from framekeeper.gateway.auth import ReaderOf, SubmitterOf
+from framekeeper.gateway.auth import ReaderOf, SubmitterOf, ViewerOf
 from framekeeper.gateway.body import read_fields
 from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.outlook import Outlook, OutlookOf
@@ -95,7 +95,7 @@ async def list_videos(
 
 @router.get("/{video_id}")
 async def retrieve(
-    video_id: VideoId, caller: ReaderOf, outlook: OutlookOf, database: DatabaseOf
+    video_id: VideoId, caller: ViewerOf, outlook: OutlookOf, database: DatabaseOf
 ) -> VideoObject:
     """How a video is. A failed one is answered with 200, `status: failed` and `error`."""
     video = await lookup.find(database, video_id, sees=caller.sees)
@@ -117,7 +117,7 @@ async def get_content(
     settings: SettingsOf,
     variant: content.Variant = "video",
 ) -> Response:
-    """The finished MP4, or its thumbnail; ranges are supported."""
+    """The finished MP4, its thumbnail, or a sheet of up to 25 of its frames; ranges are supported."""
     video = await lookup.find(database, video_id, sees=caller.sees)
     path = await asyncio.to_thread(content.locate, settings.media_directory, video, variant)
     return content.file_response(request, path, video, variant)
