@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,12 @@ from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.installed import installed_versions
 from framekeeper.settings import Settings
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+#: The memory limit of this control group, by version 2 and by version 1 (older hosts, and some of WSL2).
+#: https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 def gather(settings: Settings, runtime: str | None = None) -> HostFacts:
@@ -55,7 +61,7 @@ def _memory() -> int | None:
         machine: int = psutil.virtual_memory().total
     except OSError:  # a /proc that is empty or not for us
         return None
-    try:
-        return min(machine, int(_CGROUP_LIMIT.read_text()))
-    except (OSError, ValueError):  # no such file, or "max"
-        return machine
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            return min(machine, int(path.read_text()))
+    return machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,16 +19,20 @@ from framekeeper.engine.protocol import PhaseName
 #: Lines of stacks that an incident keeps.
 STACK_LINES = 400
 
-_CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
+#: Counters of control groups, version 2 and version 1.
+_CGROUP_EVENTS = (
+    Path("/sys/fs/cgroup/memory.events"),
+    Path("/sys/fs/cgroup/memory/memory.oom_control"),
+)
 
 
 def oom_kills() -> int | None:
     """Processes the kernel has killed for memory in our cgroup so far, or None where nobody counts."""
-    try:
-        counters = dict(line.split() for line in _CGROUP_EVENTS.read_text().splitlines())
-        return int(counters["oom_kill"])
-    except (OSError, ValueError, KeyError):
-        return None
+    for path in _CGROUP_EVENTS:
+        with suppress(OSError, ValueError, KeyError):
+            counters = dict(line.split() for line in path.read_text().splitlines())
+            return int(counters["oom_kill"])
+    return None
 
 
 class Inquest:
