@@ -31,6 +31,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bench-sync": {**_LAYERS, "offload_prefetch": "sync"},
 }
 
+#: Shipped profiles by the memory in GiB of the card that a filler makes of this one, and their videos.
+CARDS: dict[int, tuple[str, str]] = {
+    80: ("h100-80g", "832x480"),
+    48: ("l40s-48g", "1280x720"),
+    32: ("rtx5090-32g", "832x480"),
+    24: ("rtx4090-24g", "832x480"),
+}
+
 #: What upstream does when nothing is set: eager, FlashAttention 3, decoding in one piece.
 _UPSTREAM: dict[str, Any] = {**_PLAIN, "vae": {"tiling": False, "fast_path": "lossless"}}
 _BOTH = [("832x480", 4), ("1280x720", 2)]
@@ -69,6 +77,8 @@ def write(directory: Path, model: Path, base: str = "h200") -> Path:
     shutil.copytree(PROJECT / "configs" / "profiles", directory, dirs_exist_ok=True)
     made = {name: SMALL | changes for name, changes in VARIANTS.items()}
     made |= {f"shipped-{name}": SHIPPED | {"extends": name} | _RISK for name in ("h200", "h200-fast")}
+    host = {"host": {"compute_capabilities": [9.0]}}  # the card's own, which a filler does not change
+    made |= {f"card-{gib}": SHIPPED | {"extends": name} | host for gib, (name, _) in CARDS.items()}
     one = {"extends": "h200", "defaults": {"boundary_ratio": 0.0}}
     made |= {name: one | each["profile"] for name, each in ENGINES.items()}
     for name, changes in made.items():

@@ -1,4 +1,4 @@
-"""On which CUDA streams layerwise offload allocates and copies: `streams.py MODEL PROFILES NAME OUT`.
+"""The CUDA streams on which layerwise offload works: `streams.py MODEL PROFILES NAME OUT [FRAMES]`.
 
 Loads a (small) checkpoint through Framekeeper's own backend with a profile's options, makes a video under
 torch.profiler and appends one line of JSON to OUT: kernels and host-to-device copies by stream, how much of
@@ -46,7 +46,7 @@ def overlap(copies: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> floa
     return shared / total if total else 0.0
 
 
-def main(model: str, profiles: str, name: str, out: str) -> None:
+def main(model: str, profiles: str, name: str, out: str, frames: str = "33") -> None:
     """Load, warm up, profile one video of two steps."""
     launch = enter(Path(profiles), name)
     import torch  # noqa: PLC0415  after the environment is set
@@ -64,7 +64,7 @@ def main(model: str, profiles: str, name: str, out: str) -> None:
         negative_prompt=None,
         width=832,
         height=480,
-        num_frames=33,
+        num_frames=int(frames),
         fps=16,
         num_inference_steps=2,
         guidance_scale=4.0,
@@ -100,6 +100,7 @@ def main(model: str, profiles: str, name: str, out: str) -> None:
         "what": "streams",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "profile": name,
+        "num_frames": int(frames),
         "prefetch": launch.options["offload_prefetch"],
         "versions": loaded["versions"],
         "device": loaded["device_name"],
