@@ -22,7 +22,7 @@ def test_a_healthy_engine_makes_the_video_that_was_asked_for(start: Start) -> No
     assert (video.state, video.attempt, video.progress) == ("completed", 1, 100)
     assert video.video_file is not None
     assert read_video(system.media / video.id / video.video_file).shape == (9, 64, 64, 3)
-    assert sorted(p.name for p in (system.media / video.id).iterdir()) == ["1.jpg", "1.mp4"]
+    assert sorted(p.name for p in (system.media / video.id).iterdir()) == ["1.jpg", "1.mp4", "1.sheet.jpg"]
 
 
 def test_job_survives_worker_kill(start: Start) -> None:
@@ -32,7 +32,7 @@ def test_job_survives_worker_kill(start: Start) -> None:
     os.kill(system.worker_pid(), signal.SIGKILL)
     video = final(system, video_id)
     assert (video.state, video.attempt, video.tries) == ("completed", 2, 2)
-    assert sorted(p.name for p in (system.media / video.id).iterdir()) == ["2.jpg", "2.mp4"]
+    assert sorted(p.name for p in (system.media / video.id).iterdir()) == ["2.jpg", "2.mp4", "2.sheet.jpg"]
     assert system.engine()["restarts"] == 1
 
 
@@ -63,7 +63,7 @@ def test_job_survives_supervisor_kill_and_nothing_of_the_old_run_lives_on(start:
     system.start_supervisor()
     video = final(system, video_id)
     assert (video.state, video.attempt) == ("completed", 2)
-    assert sorted(path.name for path in half_written.parent.iterdir()) == ["2.jpg", "2.mp4"]
+    assert sorted(path.name for path in half_written.parent.iterdir()) == ["2.jpg", "2.mp4", "2.sheet.jpg"]
 
 
 @pytest.mark.parametrize(

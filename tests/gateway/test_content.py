@@ -69,8 +69,14 @@ def test_thumbnail_is_a_jpeg_with_a_tag_of_its_own(shared_http: httpx.Client, pa
     assert answer.headers["etag"] != shared_http.get(path).headers["etag"]
 
 
-def test_unknown_variant_is_refused(shared_http: httpx.Client, path: str) -> None:
+def test_sheet_of_frames_is_a_jpeg_of_its_own(shared_http: httpx.Client, path: str) -> None:
     answer = shared_http.get(path, params={"variant": "spritesheet"})
+    assert (answer.content, answer.headers["content-type"]) == (b"a sheet", "image/jpeg")
+    assert answer.headers["etag"] != shared_http.get(path, params={"variant": "thumbnail"}).headers["etag"]
+
+
+def test_unknown_variant_is_refused(shared_http: httpx.Client, path: str) -> None:
+    answer = shared_http.get(path, params={"variant": "gif"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "variant"
 

@@ -42,6 +42,7 @@ async def complete(database: Database, held: Video, media: Path, content: bytes 
     directory.mkdir(parents=True)
     (directory / f"{held.attempt}.mp4").write_bytes(content)
     (directory / f"{held.attempt}.jpg").write_bytes(b"a jpeg")
+    (directory / f"{held.attempt}.sheet.jpg").write_bytes(b"a sheet")
     await settle.complete(
         database, held, video_file=f"{held.attempt}.mp4", thumbnail_file=f"{held.attempt}.jpg",
         size=len(content), facts={},
@@ -79,6 +80,8 @@ async def test_create_and_poll_follows_the_job_to_its_file(
     assert (await client.videos.download_content(video.id)).content == b"an mp4"
     thumbnail = await client.videos.download_content(video.id, variant="thumbnail")
     assert thumbnail.content == b"a jpeg"
+    sheet = await client.videos.download_content(video.id, variant="spritesheet")
+    assert sheet.content == b"a sheet"
 
 
 async def test_failed_job_is_polled_to_its_error(client: openai.AsyncOpenAI, database: Database) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from framekeeper.engine.backends.fault import gradient
-from framekeeper.media.encode import read_video, write_thumbnail, write_video
+from framekeeper.media.encode import read_video, write_sheet, write_thumbnail, write_video
 
 
 def test_video_has_the_codec_size_rate_and_frames_that_were_asked_for(tmp_path: Path) -> None:
@@ -65,3 +65,27 @@ def test_thumbnail_is_a_small_jpeg(
     with av.open(str(tmp_path / "1.jpg")) as container:
         stream = container.streams.video[0]
         assert (stream.width, stream.height) == expected
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"), [(1, (160, 90)), (4, (640, 90)), (9, (800, 180)), (81, (800, 450))]
+)
+def test_sheet_has_frames_from_first_to_last_by_rows(
+    tmp_path: Path, frames: int, expected: tuple[int, int]
+) -> None:
+    # Frame by frame brighter, so that a cell tells which one it is.
+    video = np.empty((frames, 180, 320, 3), dtype=np.float32)
+    video[:] = np.linspace(0.1, 0.9, frames)[:, None, None, None]
+    write_sheet(video, tmp_path / "1.sheet.jpg")
+    sheet = read_video(tmp_path / "1.sheet.jpg")[0]
+    assert (sheet.shape[1], sheet.shape[0]) == expected
+    cells = [
+        sheet[90 * row + 45, 160 * column + 80].mean() / 255
+        for row in range(expected[1] // 90)
+        for column in range(expected[0] // 160)
+    ][: min(frames, 25)]
+    assert cells == pytest.approx(
+        list(np.linspace(0.1, 0.9, frames)[np.linspace(0, frames - 1, len(cells)).round().astype(int)]),
+        abs=0.02,
+    )
+    assert list(tmp_path.iterdir()) == [tmp_path / "1.sheet.jpg"]

@@ -98,7 +98,7 @@ def rows(ledger: Ledger, videos: list[Row]) -> list[str]:
 
 
 def files(media: Path, videos: list[Row]) -> list[str]:
-    """A completed job has its video and its thumbnail, of its last attempt; nobody else has a file."""
+    """A completed job has its video, thumbnail and sheet, of its last attempt; nobody else has a file."""
     problems = []
     expected: set[str] = set()
     for row in videos:
@@ -108,7 +108,10 @@ def files(media: Path, videos: list[Row]) -> list[str]:
         directory = media / row["id"]
         found = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
         attempt = row["attempt"]
-        if found != [f"{attempt}.jpg", f"{attempt}.mp4"] or row["video_file"] != f"{attempt}.mp4":
+        if (
+            found != [f"{attempt}.{each}" for each in ("jpg", "mp4", "sheet.jpg")]
+            or row["video_file"] != f"{attempt}.mp4"
+        ):
             problems.append(
                 f"{row['id']}: completed in attempt {attempt} as {row['video_file']}, has {found}"
             )

@@ -125,7 +125,7 @@ class Client(threading.Thread):
     def act_fetch(self) -> None:
         if (wish := self._ledger.choose(self._dice, final=True)) is None:
             return
-        variant = self._dice.choice(["video", "video", "thumbnail"])
+        variant = self._dice.choice(["video", "video", "thumbnail", "spritesheet"])
         answer = self._ask("content", "GET", f"/v1/videos/{wish.id}/content?variant={variant}")
         self._expect(wish, answer, {200} if wish.final == "completed" else {409})
         if answer is not None and answer.status_code == 200:

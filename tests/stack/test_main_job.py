@@ -79,6 +79,8 @@ def test_official_client_gets_a_decodable_video(system: System, tmp_path: Path) 
     assert inspect(frames).fault is None
     thumbnail = openai_client.videos.download_content(video.id, variant="thumbnail")
     assert thumbnail.content[:2] == b"\xff\xd8"
+    sheet = openai_client.videos.download_content(video.id, variant="spritesheet")
+    assert sheet.content[:2] == b"\xff\xd8"
     assert video.id in [each.id for each in openai_client.videos.list()]
     assert openai_client.videos.delete(video.id).deleted
     with pytest.raises(openai.NotFoundError):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from framekeeper.media.encode import read_video, write_thumbnail, write_video
+from framekeeper.media.encode import read_video, write_sheet, write_thumbnail, write_video
 from framekeeper.media.inspect import Inspection, inspect
+from framekeeper.media.store import sheet_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ class Published:
 def publish(
     request: Generate, frames: np.ndarray[Any, Any], inspection: Inspection, *, decode: bool
 ) -> Published:
-    """Write MP4 and thumbnail, named by attempt. Raises OSError when they cannot be written.
+    """Write MP4, thumbnail and sheet of frames, named by attempt. Raises OSError when they cannot be written.
 
     With `decode` the file is read back and inspected, as the warm-up's proof of the whole path.
     """
@@ -41,6 +42,7 @@ def publish(
     video, thumbnail = f"{request.attempt}.mp4", f"{request.attempt}.jpg"
     size = write_video(frames, request.fps, directory / video)
     write_thumbnail(frames[len(frames) // 2], directory / thumbnail)
+    write_sheet(frames, directory / sheet_name(video))
     decoded = None
     if decode:
         found = inspect(read_video(directory / video))

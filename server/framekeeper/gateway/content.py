@@ -18,10 +18,14 @@ from starlette.types import Receive, Scope, Send
 from framekeeper.errors import ContentLost, StorageFull, VideoExpired, VideoNotFinished
 from framekeeper.gateway.errors import RangeNotSatisfiable
 from framekeeper.jobs.video import Video, VideoState
-from framekeeper.media.store import MediaStore
+from framekeeper.media.store import MediaStore, sheet_name
 
-Variant = Literal["video", "thumbnail"]
-MEDIA_TYPES: dict[Variant, str] = {"video": "video/mp4", "thumbnail": "image/jpeg"}
+Variant = Literal["video", "thumbnail", "spritesheet"]
+MEDIA_TYPES: dict[Variant, str] = {
+    "video": "video/mp4",
+    "thumbnail": "image/jpeg",
+    "spritesheet": "image/jpeg",
+}
 RANGE = re.compile(r"\s*([0-9]{0,18})\s*-\s*([0-9]{0,18})\s*", re.ASCII)
 
 
@@ -41,7 +45,9 @@ def locate(media: Path, video: Video, variant: Variant) -> Path:
         }
         reason = reasons.get(video.state, f"is {video.state} ({video.progress} %), so it has no content yet")
         raise VideoNotFinished(f"The video {video.id} {reason.rstrip('.')}.", param="video_id")
-    name = video.video_file if variant == "video" else video.thumbnail_file
+    name = video.thumbnail_file if variant == "thumbnail" else video.video_file
+    if name and variant == "spritesheet":
+        name = sheet_name(name)
     root = Path(os.path.realpath(media))
     path = Path(os.path.realpath(root / video.id / (name or "")))
     if not name or not path.is_relative_to(root / video.id) or not path.is_file():

@@ -14,6 +14,10 @@ QUALITY = "18"
 PRESET = "veryfast"
 #: Longest side of a thumbnail in pixels.
 THUMBNAIL = 480
+#: Most frames of a sheet, in rows of five, and the longest side of each.
+SHEET = 25
+SHEET_COLUMNS = 5
+SHEET_SIDE = 160
 
 Frames = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,19 +58,44 @@ def write_video(frames: Frames, fps: int, path: Path) -> int:
 
 def write_thumbnail(frame: Frames, path: Path) -> int:
     """Write one frame (height, width, 3) as JPEG, at most `THUMBNAIL` pixels a side; return its bytes."""
+    return _write_jpeg(_scaled(frame, THUMBNAIL), path)
+
+
+def write_sheet(frames: Frames, path: Path) -> int:
+    """Write up to `SHEET` frames of (frames, height, width, 3), evenly apart, as one JPEG; return its bytes.
+
+    They go by rows, the first and the last frame among them; what is left of the last row is black.
+    """
+    chosen = np.unique(np.linspace(0, len(frames) - 1, min(SHEET, len(frames))).round().astype(int))
+    cells = [_scaled(frames[each], SHEET_SIDE).to_ndarray(format="rgb24") for each in chosen]
+    height, width = cells[0].shape[:2]
+    columns = min(SHEET_COLUMNS, len(cells))
+    rows = -(-len(cells) // columns)
+    sheet = np.zeros((rows * height, columns * width, 3), dtype=np.uint8)
+    for place, cell in enumerate(cells):
+        row, column = divmod(place, columns)
+        sheet[row * height : (row + 1) * height, column * width : (column + 1) * width] = cell
+    return _write_jpeg(av.VideoFrame.from_ndarray(sheet, format="rgb24"), path)
+
+
+def _scaled(frame: Frames, side: int) -> av.VideoFrame:
+    """One frame with at most so many pixels a side, even ones, as JPEG needs them."""
     height, width = frame.shape[:2]
-    scale = min(1.0, THUMBNAIL / max(height, width))
+    scale = min(1.0, side / max(height, width))
+    return av.VideoFrame.from_ndarray(to_bytes(frame), format="rgb24").reformat(
+        width=max(2, round(width * scale / 2) * 2),
+        height=max(2, round(height * scale / 2) * 2),
+        format="rgb24",
+    )
+
+
+def _write_jpeg(picture: av.VideoFrame, path: Path) -> int:
     part = path.with_name(path.name + ".part")
     try:
         with av.open(str(part), "w", format="image2", options={"update": "1"}) as container:
             stream = container.add_stream("mjpeg", rate=1, options={"qmin": "2", "qmax": "4"})
-            stream.width = max(2, round(width * scale / 2) * 2)
-            stream.height = max(2, round(height * scale / 2) * 2)
-            stream.pix_fmt = "yuvj420p"
-            picture = av.VideoFrame.from_ndarray(to_bytes(frame), format="rgb24").reformat(
-                width=stream.width, height=stream.height, format="yuvj420p"
-            )
-            container.mux(stream.encode(picture))
+            stream.width, stream.height, stream.pix_fmt = picture.width, picture.height, "yuvj420p"
+            container.mux(stream.encode(picture.reformat(format="yuvj420p")))
             container.mux(stream.encode())
         return _publish(part, path)
     finally:

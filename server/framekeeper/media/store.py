@@ -46,5 +46,10 @@ class MediaStore:
         return shutil.disk_usage(existing).free
 
 
+def sheet_name(video_file: str) -> str:
+    """The sheet of frames that lies beside a video."""
+    return f"{Path(video_file).stem}.sheet.jpg"
+
+
 def _is_one_name(text: str) -> bool:
     return text not in ("", ".", "..") and "/" not in text and "\0" not in text
