@@ -303,6 +303,31 @@ def test_page_asks_nobody_else_for_anything(page: Page, service: System) -> None
     assert httpx.get(f"{service.urls[0]}/page/..%2Fapp.py").status_code == 404
 
 
+def test_description_of_the_api_loads_nothing_from_elsewhere(
+    page: Page, service: System, shots: Path
+) -> None:
+    lines: list[str] = []
+    asked: set[str] = set()
+    page.on("console", lambda line: lines.append(line.text))
+    page.on("request", lambda request: asked.add(request.url.removeprefix(service.urls[0])))
+    page.goto(f"{service.urls[0]}/docs")
+    expect(page.get_by_role("heading", name="POST /v1/videos", exact=True)).to_be_visible()
+    assert asked <= {"/docs", "/page/page.css", "/page/reference.css", "/page/icon.svg"}
+    page.locator("nav a", has_text="/v1/videos/{video_id}/events").click()
+    expect(page.locator("article:target h3")).to_contain_text("/v1/videos/{video_id}/events")
+    page.locator("article:target a", has_text="ErrorAnswer").first.click()
+    expect(page.locator("article:target h3")).to_have_text("ErrorAnswer")
+    assert violations(page) == []
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{service.urls[0]}/docs")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.screenshot(path=shots / f"docs-{scheme}.png")
+        page.locator("#post-v1-videos").screenshot(path=shots / f"docs-create-{scheme}.png")
+    assert lines == []
+
+
 @pytest.mark.parametrize(
     ("faults", "script", "words"),
     [

@@ -47,6 +47,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description="Text to video, in the shape of OpenAI's Videos API.",
         lifespan=lifespan,
         redirect_slashes=False,
+        # Ours (routes/reference.py): FastAPI's pages load their scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.settings = settings
     app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)

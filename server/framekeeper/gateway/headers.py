@@ -24,14 +24,6 @@ POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-#: The API's description in a browser comes with FastAPI: a script in the page, its library from jsDelivr.
-DOCUMENTS = frozenset({"/docs", "/redoc"})
-DOCUMENT_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net; "
-    "style-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net https://fonts.googleapis.com; "
-    "font-src https://fonts.gstatic.com; img-src 'self' data: https://fastapi.tiangolo.com; "
-    "worker-src blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 class SecureHeaders:
@@ -45,12 +37,11 @@ class SecureHeaders:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        policy = DOCUMENT_POLICY if scope["path"] in DOCUMENTS else POLICY
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("Content-Security-Policy", policy)
+                headers.setdefault("Content-Security-Policy", POLICY)
                 for name, value in ALWAYS.items():
                     headers.setdefault(name, value)
                 if scope["path"].startswith("/v1/") and message["status"] != HTTPStatus.NOT_MODIFIED:

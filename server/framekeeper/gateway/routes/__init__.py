@@ -15,6 +15,7 @@ from framekeeper.gateway.routes import (
     models,
     page,
     queue,
+    reference,
     sync,
     videos,
 )
@@ -27,8 +28,9 @@ ROUTERS = tuple(
 
 
 def install(app: FastAPI) -> None:
-    """The API with its description, and the page."""
+    """The API with its description, the page, and the description as one."""
     for router in ROUTERS:
         app.include_router(router, responses={"default": {"model": ErrorAnswer}})
     app.include_router(page.router)
+    app.include_router(reference.router)
     openapi.install(app)
