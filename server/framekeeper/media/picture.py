@@ -1,0 +1,125 @@
+"""Pictures that clients send: what they are is told by their bytes alone, and they are written anew as PNG.
+
+Nothing of the file itself is kept: no metadata (a phone writes where a picture was taken), no colour profile,
+nothing behind its end. The decoders are Pillow's, and only those of the three formats are ever asked.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+
+from PIL import ExifTags, Image, ImageOps
+
+FORMATS = ("PNG", "JPEG", "WEBP")
+MOST_BYTES = 10 * 1024 * 1024
+#: Pillow takes four bytes for each of these, and decoding and converting takes that two or three times.
+MOST_PIXELS = 40_000_000
+MOST_SIDE = 16_384
+#: Each scan of a progressive JPEG is a pass over all of it; encoders write ten or so, an attacker thousands
+#: (https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf).
+MOST_SCANS = 100
+#: Orientations that lay a picture on its side
+#: (https://pillow.readthedocs.io/en/stable/reference/ImageOps.html#PIL.ImageOps.exif_transpose).
+_SIDEWAYS = (5, 6, 7, 8)
+_SEND = "send a PNG, JPEG or WebP picture"
+_OTHERS = (
+    (b"GIF8", "a GIF"),
+    (b"BM", "a BMP"),
+    (b"II*\0", "a TIFF"),
+    (b"MM\0*", "a TIFF"),
+    (b"%PDF", "a PDF"),
+    (b"<", "text with markup, such as SVG or HTML"),
+)
+
+
+class PictureRefused(ValueError):
+    """Why a file is not taken, and what to send; fit to follow the name of a field."""
+
+
+def measure(data: bytes) -> tuple[int, int]:
+    """Width and height in pixels as it is to be seen, from the file's header: nothing is decoded.
+
+    Raises PictureRefused for a file of another kind, too large a file or picture, or an animated one.
+    """
+    if not data:
+        raise PictureRefused(f"is an empty file: {_SEND}.")
+    if len(data) > MOST_BYTES:
+        raise PictureRefused(
+            f"has {len(data)} bytes, the most is {MOST_BYTES} (10 MiB): send a smaller picture."
+        )
+    with _opened(data) as image:
+        width, height = image.size
+        if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
+            raise _too_large(f"{width}x{height}")
+        # A phone's JPEG may hold a second picture behind the first (MPO); it is not animated by that.
+        if getattr(image, "is_animated", False) and image.format in ("PNG", "WEBP"):
+            raise PictureRefused("is animated: send a single picture.")
+        if image.format != "PNG" and data.count(b"\xff\xda") > MOST_SCANS:
+            raise PictureRefused(f"is a JPEG of more than {MOST_SCANS} scans: save it anew and send that.")
+        # That of a PNG may stand behind its pixels, and would have them decoded.
+        sideways = image.format != "PNG" and image.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS
+    return (height, width) if sideways else (width, height)
+
+
+def rewritten(data: bytes, width: int, height: int) -> bytes:
+    """A PNG of it, RGB with 8 bits, upright, what is transparent white.
+
+    A picture that is larger than needed is scaled down, so that it just covers width x height pixels; its
+    proportions stay. Raises PictureRefused as `measure` does, and for a file that is damaged.
+    """
+    measure(data)
+    with _opened(data) as image:
+        try:
+            image.draft("RGB", _covering(*image.size, max(width, height), max(width, height)))
+            whole = _upright_rgb(image)
+            size = _covering(*whole.size, width, height)
+            if size != whole.size:
+                whole = whole.resize(size, Image.Resampling.LANCZOS)
+        except Exception as error:
+            # What decoders raise for a hostile file is documented nowhere.
+            cut = "it was cut off" if "truncated" in str(error) else type(error).__name__
+            raise PictureRefused(f"cannot be decoded ({cut}): the file is damaged, {_SEND}.") from error
+    whole.info.clear()
+    target = io.BytesIO()
+    whole.save(target, "PNG", compress_level=3)
+    return target.getvalue()
+
+
+def _opened(data: bytes) -> Image.Image:
+    """With its header read."""
+    try:
+        return Image.open(io.BytesIO(data), formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_large("more pixels than that") from None
+    except Exception as error:
+        what = next((what for start, what in _OTHERS if data.lstrip().startswith(start)), None)
+        said = f"is {what}" if what else "is no picture of a kind that is read here"
+        raise PictureRefused(f"{said}: {_SEND}.") from error
+
+
+def _too_large(found: str) -> PictureRefused:
+    return PictureRefused(
+        f"has {found}, the most are {MOST_PIXELS // 1_000_000} megapixels and {MOST_SIDE} a side: "
+        "send a smaller picture."
+    )
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    # In place, as at every step below: a copy of the largest picture is 160 MB.
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.has_transparency_data:
+        seen = image if image.mode == "RGBA" else image.convert("RGBA")
+        white = Image.new("RGB", seen.size, "white")
+        white.paste(seen, mask=seen.getchannel("A"))
+        return white
+    if image.mode.startswith("I"):
+        # Greys of 16 bits, which Pillow would cut off at 255.
+        return image.convert("I").point(lambda grey: grey * (1 / 256)).convert("L").convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _covering(width: int, height: int, wanted_width: int, wanted_height: int) -> tuple[int, int]:
+    """The size at which it just covers what is wanted; its own where it is smaller."""
+    scale = min(1.0, max(wanted_width / width, wanted_height / height))
+    return math.ceil(width * scale), math.ceil(height * scale)
