@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
-from framekeeper.database import embedded
 from framekeeper.database.migrate import migrate
 from framekeeper.database.pool import Database
 from framekeeper.jobs import settle
@@ -24,6 +19,7 @@ from framekeeper.jobs.engines import EngineState
 from framekeeper.settings import Settings
 from gateway.conftest import register, report
 from gateway.serving import served
+from own_postgres import Server, own_postgres
 
 
 @pytest.mark.usefixtures("ready_engine")
@@ -55,38 +51,10 @@ async def test_two_gateways_agree(settings: Settings, database: Database) -> Non
             assert (await other.get(f"/v1/videos/{video_id}")).status_code == 404
 
 
-class Server:
-    """A PostgreSQL of this test's own, which can be stopped and started."""
-
-    def __init__(self, home: Path) -> None:
-        self.directory = home / "postgres"
-        self.url = embedded.database_url(self.directory)
-        self._running = ExitStack()
-
-    def start(self) -> None:
-        self._running.enter_context(embedded.embedded_postgres(self.directory, throwaway=True))
-
-    def stop(self) -> None:
-        # A throwaway server is stopped at once and forgets its last commits; this one is to keep them.
-        embedded.stop(self.directory)
-        self._running.close()
-
-    def processes(self) -> list[psutil.Process]:
-        server = embedded.running_server(self.directory)
-        assert server is not None
-        return [server, *server.children(recursive=True)]
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    home = Path(tempfile.mkdtemp(prefix="framekeeper-tests-"))
-    home.chmod(0o711)
-    server = Server(home)
-    try:
+    with own_postgres() as server:
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 async def prepare(url: str) -> None:

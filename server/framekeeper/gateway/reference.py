@@ -151,7 +151,7 @@ def _type(schema: Document) -> str:
     if kind == "array" and "items" in schema:
         return f"array of {_type(schema['items'])}"
     bounds = [
-        f"{words} {schema[key]:g}"
+        f"{words} {_number(schema[key])}"
         for key, words in _BOUNDS.items()
         if isinstance(schema.get(key), int | float)
     ]
@@ -163,6 +163,10 @@ _BOUNDS = {
     "minLength": "length at least", "maxLength": "length at most", "minItems": "items at least",
     "maxItems": "items at most",
 }  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _words(text: str) -> str:

@@ -54,7 +54,8 @@ export function heard(error) {
 export function judge(engines) {
   const alive = engines.filter((engine) => engine.state !== "stopped");
   const serving = alive.filter((engine) => engine.serving);
-  const reduced = serving.find((engine) => engine.state === "degraded");
+  // One that works on a fallback is busy, and says why it is on one.
+  const reduced = serving.find((engine) => engine.state === "degraded" || (engine.state === "busy" && engine.detail));
   if (serving.length) {
     const busy = serving.every((engine) => engine.state === "busy");
     const one = alive.length > serving.length ? alive.find((engine) => !engine.serving) : null;
