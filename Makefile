@@ -58,7 +58,7 @@ test-observability: setup ## a real Prometheus on a real run: every alert, every
 	@$(VENV)/bin/python -m pytest tests/observability
 
 images: ## every image: gateway and an engine for each runtime; TARGETS="cpu" for those without a GPU
-	docker buildx bake --file docker-bake.hcl $(TARGETS)
+	REVISION=$${REVISION:-$$(git rev-parse HEAD)} docker buildx bake --file docker-bake.hcl $(TARGETS)
 
 up: ## compose: build what is missing, start all, wait until a video could be made
 	docker compose up --detach --wait
@@ -89,11 +89,14 @@ lint-images: | $(VENV)/venv.stamp ## hadolint, yamllint and, where Docker's comm
 		FRAMEKEEPER_PROFILE=h200 docker compose -f compose.yaml $$over $$with config -q || exit 1; done; done; \
 		docker buildx bake --file docker-bake.hcl --print > /dev/null 2>&1 || exit 1; fi
 
+# torch is installed by itself: with its hash and what comes with it where torch.lock has recorded them, by its version alone otherwise.
 sbom: setup ## software bills of material (CycloneDX) of gateway and every runtime, from the locks, into build/sbom
 	@test -x build/cyclonedx/bin/cyclonedx-py || { $(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install -q cyclonedx-bom; }
 	@mkdir -p build/sbom; for lock in server/requirements.lock docker/runtimes/*/requirements.lock; do \
-		name=$$(basename $$(dirname $$lock)); \
-		build/cyclonedx/bin/cyclonedx-py requirements $$lock --output-file build/sbom/$$name.cdx.json && echo build/sbom/$$name.cdx.json; done
+		at=$$(dirname $$lock); into=build/sbom/$$(basename $$at).cdx.json; \
+		{ cat $$lock; cat $$at/torch.lock 2> /dev/null || sed -n '0,/^torch = /s/^torch = "\(.*\)"/torch==\1/p' $$at/runtime.toml 2> /dev/null; true; } \
+			| PYTHONWARNINGS=ignore build/cyclonedx/bin/cyclonedx-py requirements - --pyproject pyproject.toml --output-reproducible --output-file $$into \
+			&& echo $$into || exit 1; done
 
 bench: setup runtime ## figures of the whole system beside upstream's server; BENCH=--quick for a short form
 	@$(VENV)/bin/python bench/serving.py --bare $(BENCH)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+
+import av
+import httpx
+from openai import OpenAI
 
 from system import wait_for
 
@@ -63,3 +68,35 @@ class Stack:
         pid = self.inspect(service)["State"]["Pid"]
         os.kill(pid, signal.SIGKILL)
         wait_for(f"{service} runs again", lambda: self.inspect(service)["State"]["Pid"] not in (0, pid), 60)
+
+    def make(self, steps: int = 6) -> str:
+        """Ask for a video as OpenAI's client does; its id."""
+        with OpenAI(base_url=f"{self.url}/v1", api_key="not-checked", max_retries=20) as client:
+            extra = {"num_inference_steps": steps}
+            return client.videos.create(model="wan2.2-t2v-tiny", prompt="a cat", extra_body=extra).id
+
+    def status(self, video: str) -> dict[str, Any]:
+        """A video's status; empty where nobody answers or it is not known."""
+        try:
+            answer = httpx.get(f"{self.url}/v1/videos/{video}", timeout=10)
+        except httpx.HTTPError:
+            return {}
+        return dict(answer.json()) if answer.status_code == 200 else {}
+
+    def finished(self, video: str) -> dict[str, Any]:
+        """A video's status when it is final."""
+        final = ("completed", "failed", "cancelled")
+
+        def ended() -> dict[str, Any] | None:
+            now = self.status(video)
+            return now if now.get("status") in final else None
+
+        found: dict[str, Any] = wait_for(f"{video} ends", ended, 300, 0.5)
+        return found
+
+    def frames(self, video: str) -> int:
+        """How many frames a video's content decodes to."""
+        with OpenAI(base_url=f"{self.url}/v1", api_key="not-checked", max_retries=20) as client:
+            content = client.videos.download_content(video).content
+        with av.open(io.BytesIO(content)) as container:
+            return sum(1 for _ in container.decode(video=0))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
-import av
 import httpx
 import pytest
-from openai import OpenAI
 
 from compose.stack import Stack
-from system import free_port, wait_for
+from system import wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
@@ -23,57 +19,10 @@ LIMITS = {"gateway": 150e6, "engine": 3.5e9}
 RUNNING = ("postgres", "gateway", "engine")
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    stack = Stack(free_port(), free_port())
-    try:
-        stack.up()
-        yield stack
-    finally:
-        stack.compose("--profile", "observability", "down", "--volumes", "--timeout", "60")
-
-
-@pytest.fixture
-def client(stack: Stack) -> OpenAI:
-    return OpenAI(base_url=f"{stack.url}/v1", api_key="not-checked", max_retries=20)
-
-
-def make(client: OpenAI, steps: int = 6) -> str:
-    video = client.videos.create(
-        model="wan2.2-t2v-tiny", prompt="a cat", extra_body={"num_inference_steps": steps}
-    )
-    return video.id
-
-
-def status(stack: Stack, video: str) -> dict[str, Any]:
-    try:
-        answer = httpx.get(f"{stack.url}/v1/videos/{video}", timeout=10)
-    except httpx.HTTPError:
-        return {}
-    return dict(answer.json()) if answer.status_code == 200 else {}
-
-
-def finished(stack: Stack, video: str) -> dict[str, Any]:
-    final = ("completed", "failed", "cancelled")
-
-    def ended() -> dict[str, Any] | None:
-        now = status(stack, video)
-        return now if now.get("status") in final else None
-
-    found: dict[str, Any] = wait_for(f"{video} ends", ended, 300, 0.5)
-    return found
-
-
-def frames(client: OpenAI, video: str) -> int:
-    content = client.videos.download_content(video).content
-    with av.open(io.BytesIO(content)) as container:
-        return sum(1 for _ in container.decode(video=0))
-
-
-def test_a_post_becomes_a_video(stack: Stack, client: OpenAI) -> None:
-    video = make(client)
-    assert finished(stack, video)["status"] == "completed"
-    assert frames(client, video) == 9
+def test_a_post_becomes_a_video(stack: Stack) -> None:
+    video = stack.make()
+    assert stack.finished(video)["status"] == "completed"
+    assert stack.frames(video) == 9
 
 
 @pytest.mark.parametrize("service", RUNNING)
@@ -133,13 +82,13 @@ def test_images_stay_small(stack: Stack, service: str, image: str) -> None:
 
 
 @pytest.mark.parametrize("service", ["gateway", "engine", "postgres"])
-def test_nothing_is_lost_when_a_container_is_killed(stack: Stack, client: OpenAI, service: str) -> None:
-    videos = [make(client, 50) for _ in range(3)]
-    wait_for("a job runs", lambda: status(stack, videos[0]).get("status") == "in_progress", 60)
+def test_nothing_is_lost_when_a_container_is_killed(stack: Stack, service: str) -> None:
+    videos = [stack.make(50) for _ in range(3)]
+    wait_for("a job runs", lambda: stack.status(videos[0]).get("status") == "in_progress", 60)
     stack.kill(service)
     for video in videos:
-        assert finished(stack, video)["status"] == "completed"
-        assert frames(client, video) == 9
+        assert stack.finished(video)["status"] == "completed"
+        assert stack.frames(video) == 9
 
 
 def test_prometheus_finds_both_targets(stack: Stack) -> None:
@@ -155,16 +104,57 @@ def test_prometheus_finds_both_targets(stack: Stack) -> None:
     wait_for("both targets are up", healths, 90, 1)
 
 
-def test_a_swapped_profile_serves_and_everything_survives_down_and_up(stack: Stack, client: OpenAI) -> None:
-    video = make(client)
-    assert finished(stack, video)["status"] == "completed"
+def test_a_swapped_profile_serves_and_everything_survives_down_and_up(stack: Stack) -> None:
+    video = stack.make()
+    assert stack.finished(video)["status"] == "completed"
     stack.up(FRAMEKEEPER_PROFILE="cpu-tiny-mp")
     environment = stack.inspect("engine")["Config"]["Env"]
     assert "FRAMEKEEPER_PROFILE=cpu-tiny-mp" in environment
-    after = make(client)
-    assert finished(stack, after)["status"] == "completed"
+    after = stack.make()
+    assert stack.finished(after)["status"] == "completed"
     stack.compose("--profile", "observability", "down", "--timeout", "60")
     stack.up(FRAMEKEEPER_PROFILE="cpu-tiny")
     for each in (video, after):
-        assert status(stack, each)["status"] == "completed"
-        assert frames(client, each) == 9
+        assert stack.status(each)["status"] == "completed"
+        assert stack.frames(each) == 9
+
+
+def refused(stack: Stack, sentence: str) -> dict[str, Any]:
+    """Wait until the engine has stopped for a reason; the gateway's look at it."""
+
+    def told() -> dict[str, Any] | None:
+        answer = httpx.get(f"{stack.url}/health/startup", timeout=5)
+        return answer.json() if answer.status_code == 503 and sentence in answer.text else None
+
+    found: dict[str, Any] = wait_for(f"the gateway says {sentence!r}", told, 60, 0.5)
+    wait_for("exit status 2", lambda: stack.inspect("engine")["State"]["ExitCode"] == 2, 60, 0.1)
+    assert sentence in stack.compose("logs", "engine")
+    return found
+
+
+def test_a_profile_for_another_host_stops_the_engine_with_its_sentence(stack: Stack) -> None:
+    try:
+        stack.compose("up", "--detach", "--no-build", "--no-deps", "engine", FRAMEKEEPER_PROFILE="h200")
+        [engine] = refused(stack, "host.memory: 112GiB")["engines"]
+        assert (engine["state"], engine["phase"]) == ("failed", "refused")
+    finally:
+        stack.up()
+    assert stack.finished(stack.make())["status"] == "completed"
+
+
+def test_truncated_weights_stop_the_engine_and_good_ones_start_it_again(stack: Stack) -> None:
+    def model(code: str) -> None:
+        script = (
+            f"from pathlib import Path; import os, shutil; model = Path('var/models/wan2.2-t2v-tiny'); {code}"
+        )
+        stack.compose("run", "--rm", "--no-deps", "-T", "--entrypoint", "python", "checkpoint", "-c", script)
+
+    try:
+        model("shard = max(model.rglob('*.safetensors'), key=os.path.getsize); os.truncate(shard, 5000)")
+        stack.compose("up", "--detach", "--no-build", "--no-deps", "--force-recreate", "engine")
+        [engine] = refused(stack, "truncated")["engines"]
+        assert (engine["state"], engine["phase"]) == ("failed", "refused")
+        model("shutil.rmtree(model)")
+    finally:
+        stack.up()
+    assert stack.finished(stack.make())["status"] == "completed"
