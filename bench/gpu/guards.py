@@ -58,10 +58,11 @@ def doctor(bench: Bench) -> None:
         ended = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=240
         )
-        record: dict[str, Any] = json.loads(ended.stdout) if ended.stdout else {"error": ended.stderr[-2000:]}
+        record: dict[str, Any] = json.loads(ended.stdout) if ended.stdout else {}
         found = [each for each in record.get("findings", []) if each["severity"] != "ok"]
         probes = record.get("readings", {}).get("probes")
         facts = {"status": ended.returncode, "findings": found, "probes": probes, "seconds": since(began)}
+        facts["error"] = ended.stderr[-2000:]
         bench.record("doctor", profile=profile, **facts)
 
 

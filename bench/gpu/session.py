@@ -206,7 +206,10 @@ def filled(gigabytes: float) -> Iterator[str]:
     )
     try:
         assert filler.stdout is not None
-        yield filler.stdout.readline().strip()
+        words = filler.stdout.readline().strip()
+        if not words:
+            raise RuntimeError("the filler has ended: the card is not full")
+        yield words
     finally:
         filler.kill()
         filler.wait()
