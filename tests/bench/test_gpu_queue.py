@@ -1,4 +1,4 @@
-"""The unattended queue: a section is ended at its limit with all of its processes, and told in the results."""
+"""The unattended queue: a section is ended at its limit with all its processes, and told in the results."""
 
 from __future__ import annotations
 
