@@ -71,7 +71,6 @@ def test_video_params_that_cannot_be_read_are_named(fields: dict[str, Any]) -> N
         ("lora", {"path": "/etc"}),
         ("true_cfg_scale", 4), ("quality", "high"), ("aspect_ratio", "16:9"), ("short_edge", 480),
         ("video_reference", {"video_url": "http://127.0.0.1/"}),
-        ("image_reference", {"image_url": "http://127.0.0.1/"}),
         ("frame_interpolation_model_path", "/etc/passwd"), ("sound_duration", 3), ("start_time_seconds", 0),
         ("return_stage_metrics", "yes"), ("audio_reference", "x"),
     ],

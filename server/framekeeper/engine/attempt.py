@@ -321,6 +321,8 @@ class Attempt:
             log.info("job was settled elsewhere, result dropped")
             return
         log.info("job settled", state=after.state.value, error=after.error_message)
+        if after.state.final or after.deleted_at is not None:
+            self._store.remove_input(after.id)
         if after.state.final:
             metrics.count_finished(after.state.value, after.error_code)
         else:

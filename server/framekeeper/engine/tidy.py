@@ -54,6 +54,8 @@ async def tidy(database: Database, store: MediaStore, keep: retention.Keep) -> N
         await asyncio.to_thread(store.remove, video_id)
         metrics.retention_removed.labels("orphan").inc()
         log.info("files that nobody may ask for removed", video_id=video_id)
+    for path in await retention.abandoned_inputs(database, store):
+        await asyncio.to_thread(path.unlink, missing_ok=True)
     await retention.announce(database, keep)
     if forgotten := await retention.forget(database, keep):
         log.info("old jobs forgotten", jobs=forgotten)

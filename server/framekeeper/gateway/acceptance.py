@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import FramekeeperError, InvalidRequest
-from framekeeper.gateway import content, metrics
+from framekeeper.gateway import content, metrics, pictures
 from framekeeper.gateway.auth import Caller, SubmitterOf, granted
 from framekeeper.gateway.outlook import FRESH_SECONDS, Outlook, OutlookOf, Room, bound_of, quota_of
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
@@ -27,6 +27,7 @@ from framekeeper.jobs.line import Standing
 from framekeeper.jobs.quota import charge
 from framekeeper.jobs.submit import Terms, enter
 from framekeeper.jobs.video import Video
+from framekeeper.media.store import INPUT_FILE
 from framekeeper.settings import Settings
 
 #: Header of an answer that tells of jobs which an earlier request made.
@@ -70,13 +71,13 @@ class Acceptance:
             ids = await idempotency.find(self._database, self._caller.key_id, self._key, body_hash)
             if ids is not None:
                 return await self._replay(ids)
-        wanted = await self._admit(bodies, batch=batch)
-        needed = self._outlook.bytes_needed([each.request for each in wanted])
-        await asyncio.to_thread(
-            content.require_space, self._settings.media_directory, self._settings.min_free_bytes, needed
-        )
+        wanted = await self._admit(await pictures.resolved(bodies), batch=batch)
+        needed = self._outlook.bytes_needed([each.request for each in wanted]) + pictures.most_bytes(wanted)
+        media = self._settings.media_directory
+        await asyncio.to_thread(content.require_space, media, self._settings.min_free_bytes, needed)
         batch_id = f"batch_{uuid4().hex}" if batch else None
-        async with AsyncExitStack() as stack:
+        async with pictures.Staged(media) as staged, AsyncExitStack() as stack:
+            await staged.write(wanted)
             rooms = {
                 model: await stack.enter_async_context(
                     self._outlook.room(self._database, model, bound_of(self._settings), jobs=jobs)
@@ -88,6 +89,7 @@ class Acceptance:
             if self._key is not None:
                 ids = await idempotency.claim(connection, self._caller.key_id, self._key, body_hash)
             videos = [] if ids else await self._enter(connection, wanted, rooms, batch_id)
+            await staged.publish(videos)
         if ids:
             # Not before this transaction has given its connection back: many of these may wait for another.
             return await self._replay(ids)
@@ -148,6 +150,7 @@ class Acceptance:
                     batch_id=batch_id,
                     request_id=request_id,
                     estimated_seconds=rooms[each.model].seconds(each.request),
+                    input_file=INPUT_FILE if each.reference else None,
                 ),
             )
             for each in wanted

@@ -20,22 +20,37 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from framekeeper.errors import FramekeeperError, InvalidRequest
 from framekeeper.jobs.fields import shown
+from framekeeper.jobs.reference import UploadedFile
 
 MAX_BODY = 1024 * 1024
+#: The largest body with a picture: 10 MiB are 13.4 as the base64 of a data: URL.
+MAX_WITH_PICTURE = 14 * MAX_BODY
+#: One of these stands in the first MiB of a body that has a picture: all other fields together are shorter.
+PICTURE_SIGNS = (b"filename", b"data:image/")
+#: Bytes of all large bodies that a process reads at once.
+MAX_HELD = 256 * MAX_BODY
 #: What is read and dropped of a body that is too large, so that its sender gets to read the answer.
-MAX_DRAINED = 16 * MAX_BODY
+MAX_DRAINED = 24 * MAX_BODY
 MAX_FIELDS = 100
 #: A client that sends so slowly is gone or hostile.
 BODY_SECONDS = 30.0
 
 
 class BodyTooLarge(FramekeeperError):
-    """The body is larger than 1 MiB: send only documented fields; reference images are not supported."""
+    """The body is larger than 1 MiB, or with a picture than 14 MiB: send only documented fields."""
 
     status = 413
     code = "body_too_large"
     type = "invalid_request_error"
-    advice = "Send text only."
+    advice = "Send a smaller picture, or less text."
+
+
+class UploadsBusy(FramekeeperError):
+    """So many pictures are being sent here that no more are read at the moment."""
+
+    status = 503
+    code = "uploads_busy"
+    advice = "Repeat the request after Retry-After seconds."
 
 
 class UnsupportedMediaType(FramekeeperError):
@@ -54,16 +69,6 @@ class BodyTooSlow(FramekeeperError):
     code = "body_too_slow"
     type = "invalid_request_error"
     advice = "Send the request again."
-
-
-@dataclass(frozen=True, slots=True)
-class UploadedFile:
-    """What stands for a file part; its content is not kept."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return f"file {self.name!r}"
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
@@ -86,23 +91,57 @@ async def _read(request: Request) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > MAX_DRAINED:
         raise BodyTooLarge
-    body = bytearray()
-    received = 0
+    body = _Body()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
-                received += len(chunk)
-                if received <= MAX_BODY:
-                    body += chunk
-                elif received > MAX_DRAINED:
+                body.take(chunk)
+                if body.received > MAX_DRAINED:
                     break
     except TimeoutError:
         raise BodyTooSlow from None
-    if received > MAX_BODY:
+    finally:
+        body.let_go()
+    if body.received > len(body.kept):
         raise BodyTooLarge
-    if not body:
+    if not body.kept:
         raise InvalidRequest("The body is empty: send a JSON object or a form with at least a prompt.")
-    return bytes(body)
+    return bytes(body.kept)
+
+
+class _Body:
+    """What has arrived of one body; only one with a picture in it is kept beyond 1 MiB."""
+
+    held = 0
+    """Bytes of large bodies that are being read, in this process."""
+
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.received = 0
+        self._most = MAX_BODY
+        self._counted = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Keep it, or only count it. Raises UploadsBusy."""
+        if self.received + len(chunk) > self._most == MAX_BODY and any(
+            sign in self.kept or sign in chunk[:MAX_BODY] for sign in PICTURE_SIGNS
+        ):
+            self._most = MAX_WITH_PICTURE
+        self.received += len(chunk)
+        if self.received > self._most:
+            return
+        self.kept += chunk
+        if self._most > MAX_BODY:
+            more = len(self.kept) - self._counted
+            if _Body.held + more > MAX_HELD:
+                raise UploadsBusy(retry_after=5)
+            _Body.held += more
+            self._counted += more
+
+    def let_go(self) -> None:
+        """It is read, or never will be."""
+        _Body.held -= self._counted
+        self._counted = 0
 
 
 def _decode(data: bytes, what: str) -> str:
@@ -185,7 +224,7 @@ class _Part:
             )
         name = _decode(options[b"name"], "A field's name")
         if b"filename" in options:
-            return name, UploadedFile(options[b"filename"].decode("utf-8", "replace"))
+            return name, UploadedFile(options[b"filename"].decode("utf-8", "replace"), bytes(self.data))
         return name, _decode(bytes(self.data), shown(name))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from stat import S_ISREG
@@ -150,4 +149,4 @@ def require_space(media: Path, least: int, needed: int = 0) -> None:
 
 def remove_files(media: Path, video_id: str) -> None:
     """Remove all files of a deleted video; a link in their place is left alone."""
-    shutil.rmtree(media / video_id, ignore_errors=True)
+    MediaStore(media).remove(video_id)

@@ -18,6 +18,14 @@ PRIORITIES: dict[Priority, Literal["low", "normal", "high"]] = {
 }
 
 
+class ImageReference(BaseModel):
+    """A picture within JSON: PNG, JPEG or WebP of at most 10 MiB. An address is refused and never fetched."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image_url: str = Field(pattern=r"^data:image/(png|jpeg|webp);base64,", description="A data: URL.")
+
+
 class VideoCreate(BaseModel):
     """The fields of `POST /v1/videos`, for the API's description; admission.py checks them."""
 
@@ -36,6 +44,10 @@ class VideoCreate(BaseModel):
     boundary_ratio: float | None = Field(None, ge=0, le=1, description="Where the second expert takes over.")
     flow_shift: float | None = Field(None, gt=0, le=100, description="Shift of the noise schedule.")
     seed: int | None = Field(None, ge=0, lt=2**63, description="Drawn and reported when absent.")
+    input_reference: ImageReference | None = Field(
+        None, description="The picture that it starts from: a file part of a form, or this object in JSON."
+    )
+    image_reference: ImageReference | None = Field(None, description="vllm-omni's name of input_reference.")
     priority: Literal["low", "normal", "high"] | None = Field(None, description="Among the jobs that wait.")
     deadline: float | str | None = Field(
         None, description="Seconds from now, or a moment as in RFC 3339; a video not completed by then fails."
@@ -83,6 +95,7 @@ class VideoObject(BaseModel):
     flow_shift: float | None
     seed: int
     bytes: int | None = Field(description="Size of the finished file.")
+    has_input_reference: bool = Field(description="Whether it starts from a picture.")
     priority: Literal["low", "normal", "high"]
     deadline_at: int | None
     batch_id: str | None
@@ -124,6 +137,7 @@ class VideoObject(BaseModel):
             flow_shift=request.flow_shift,
             seed=request.seed,
             bytes=video.bytes,
+            has_input_reference=video.input_file is not None,
             priority=PRIORITIES[video.priority],
             deadline_at=_seconds(video.deadline_at),
             batch_id=video.batch_id,

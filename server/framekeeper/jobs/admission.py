@@ -18,6 +18,8 @@ from typing import Any
 from framekeeper.errors import InvalidRequest, ModelNotFound, NoEngine
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.fields import Fields, shown
+from framekeeper.jobs.reference import NAMES as REFERENCES
+from framekeeper.jobs.reference import Reference, read_reference, resolved, size_like
 from framekeeper.jobs.shape import FRAMES_PER_LATENT, PIXELS_PER_TOKEN, parse_size
 from framekeeper.jobs.upstream import NAMES as UPSTREAM
 from framekeeper.jobs.upstream import read_upstream, unpack
@@ -42,7 +44,7 @@ DRAWN_SEEDS = 2**32
 KNOWN = (
     "model", "prompt", "negative_prompt", "size", "width", "height", "seconds", "num_frames", "fps",
     "num_inference_steps", "guidance_scale", "guidance_scale_2", "boundary_ratio", "flow_shift", "seed",
-    *WISHES,
+    *REFERENCES, *WISHES,
 )  # fmt: skip
 
 SIZE = re.compile(r"([0-9]{1,6})x([0-9]{1,6})", re.ASCII)
@@ -82,6 +84,8 @@ class Admitted:
     model: str
     request: VideoRequest
     wishes: Wishes
+    #: The picture that it starts from.
+    reference: Reference | None = None
 
 
 def admit(
@@ -92,14 +96,15 @@ def admit(
     now: datetime | None = None,
 ) -> Admitted:
     """Raises InvalidRequest with all faults at once, ModelNotFound, or NoEngine. `now` is for deadlines."""
-    read = Fields(unpack(dict(fields)))
+    read = Fields(unpack(resolved(fields)))
     model, serving = _choose_model(read, engines)
     limits = [Limits.of(engine) for engine in serving]
     defaults = _representative(serving).defaults
 
     prompt = _read_prompt(read)
     negative = read.text("negative_prompt", longest=MAX_PROMPT)
-    width, height = _read_size(read, defaults, limits)
+    reference = read_reference(read, model, serving, engines)
+    width, height = _read_size(read, defaults, limits, reference)
     fps = _or_default(read.integer("fps", 1, MAX_FPS), defaults.get("fps"))
     num_frames = _read_frames(read, defaults, limits, None if read.faulty("fps") else fps)
     steps = _read_steps(read, defaults, limits)
@@ -128,7 +133,7 @@ def admit(
         flow_shift=_or_default(flow_shift, defaults.get("flow_shift")),
         seed=draw_seed() if seed is None else seed,
     )
-    return Admitted(model, request, wishes)
+    return Admitted(model, request, wishes, reference)
 
 
 def _or_default(value: Any, default: Any) -> Any:
@@ -169,8 +174,13 @@ def _read_prompt(read: Fields) -> str:
     return prompt or ""
 
 
-def _read_size(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits]) -> tuple[int, int]:
-    """Width and height from `size` or from `width` and `height`; (0, 0) where a fault was noted."""
+def _read_size(
+    read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limits], reference: Reference | None
+) -> tuple[int, int]:
+    """Width and height from `size`, from `width` and `height`, from the picture, or the default.
+
+    (0, 0) where a fault was noted.
+    """
     faults = len(read.faults)
     pair = _read_width_and_height(read)
     size = _read_size_text(read)
@@ -182,10 +192,12 @@ def _read_size(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Limit
             f"size={read.values['size']} contradicts width={pair[0]} and height={pair[1]}: set only one.",
         )
         return 0, 0
+    largest = max(limits, key=lambda limit: limit.area)
     width, height = size or pair or parse_size(defaults["size"])
+    if reference and not (size or pair):
+        width, height = size_like(reference, defaults["size"], largest.area)
     if (size or pair) and not _check_sides(read, "size" if size else "width", width, height):
         return 0, 0
-    largest = max(limits, key=lambda limit: limit.area)
     if width * height > largest.area:
         fitting = "{}x{}".format(*_shrink(width, height, largest.area))
         read.refuse(

@@ -9,6 +9,7 @@ from typing import Any
 
 from framekeeper.jobs.admission import MAX_FPS, Limits
 from framekeeper.jobs.engines import Engine, EngineState
+from framekeeper.jobs.reference import Mode, mode_of
 from framekeeper.jobs.shape import PIXELS_PER_TOKEN, parse_size
 
 #: Width to height of suggested sizes: those of screens, photographs, squares, and each upright.
@@ -27,6 +28,8 @@ class Offer:
     fps: int
     defaults: Mapping[str, Any]
     sizes: tuple[tuple[int, int], ...]
+    #: Whether a video may or must start from a picture.
+    image: Mode = "none"
 
     @property
     def default_shape(self) -> tuple[int, int, int]:
@@ -54,6 +57,7 @@ def _offer(model: str, engines: Sequence[Engine]) -> Offer:
         fps=MAX_FPS,
         defaults=defaults,
         sizes=_sizes(widest, defaults["size"]),
+        image=mode_of(running),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import IdempotencyKeyReused, InvalidRequest
 from framekeeper.jobs.fields import shown
+from framekeeper.jobs.reference import UploadedFile
 from framekeeper.jobs.retention import IDEMPOTENCY_SECONDS
 
 #: As wide as clients make them (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
@@ -31,8 +32,13 @@ def checked(key: str) -> str:
 
 def fingerprint(kind: str, body: Any) -> str:
     """A hash of what is asked for; the order of fields does not matter."""
-    text = json.dumps([kind, body], sort_keys=True, default=repr, separators=(",", ":"))
+    text = json.dumps([kind, body], sort_keys=True, default=_stand_in, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _stand_in(value: Any) -> Any:
+    """A file counts by what it holds, whatever it is called."""
+    return ["file", value.sha256] if isinstance(value, UploadedFile) else repr(value)
 
 
 async def find(database: Database, owner: str | None, key: str, body_hash: str) -> list[str] | None:

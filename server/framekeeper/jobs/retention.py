@@ -13,6 +13,7 @@ from pathlib import Path
 
 from framekeeper.database.pool import Database
 from framekeeper.jobs.video import COLUMNS, Video, VideoState, accepted_at
+from framekeeper.media.store import MediaStore
 
 #: A directory without a row is left alone for so long: its job may be about to be accepted.
 ORPHAN_SECONDS = 3600.0
@@ -145,6 +146,24 @@ async def abandoned(database: Database, root: Path, *, orphan_seconds: float = O
     return left
 
 
+async def abandoned_inputs(
+    database: Database, store: MediaStore, *, orphan_seconds: float = ORPHAN_SECONDS
+) -> list[Path]:
+    """Pictures that no job will start from any more: its job is final, or old files of none.
+
+    Raises DatabaseUnavailable.
+    """
+    found = {path.stem: path for path in store.inputs() if path.suffix == ".png"}
+    ids = [name for name in found if accepted_at(name) is not None]
+    rows = await database.fetch_all(
+        "SELECT id, state FROM videos WHERE id = ANY(%(ids)s)", {"ids": ids}
+    ) if ids else []  # fmt: skip
+    states = {row["id"]: VideoState(row["state"]) for row in rows}
+    left = [found[video_id] for video_id, state in states.items() if state.final]
+    nobodys = [path for path in store.inputs() if path.stem not in states]
+    return left + [path for path in nobodys if _age(path) >= orphan_seconds]
+
+
 def _directories(root: Path) -> Sequence[Path]:
     try:
         return [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
@@ -153,9 +172,10 @@ def _directories(root: Path) -> Sequence[Path]:
 
 
 def _age(path: Path) -> float:
-    """Seconds since anything in a directory was written; 0 when it is gone."""
+    """Seconds since a file, or anything in a directory, was written; 0 when it is gone."""
     try:
-        newest = max(each.stat(follow_symlinks=False).st_mtime for each in (path, *path.iterdir()))
+        within = path.iterdir() if path.is_dir() else ()
+        newest: float = max(each.stat(follow_symlinks=False).st_mtime for each in (path, *within))
     except FileNotFoundError:
         return 0.0
     return time.time() - newest

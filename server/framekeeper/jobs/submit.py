@@ -14,10 +14,15 @@ from framekeeper.jobs.places import fill_places
 from framekeeper.jobs.shape import queue_name
 from framekeeper.jobs.video import COLUMNS, NEW_ID, Priority, Video, VideoRequest
 
+_VALUE = {"input_file": "replace(%(input_file)s, '*', id)"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What is agreed beside the request itself; see `Video` for the fields."""
+    """What is agreed beside the request itself; see `Video` for the fields.
+
+    In `input_file` a star stands for the job's id, which there is not before its row.
+    """
 
     owner: str | None = None
     priority: Priority = Priority.NORMAL
@@ -50,8 +55,9 @@ async def enter(
     cursor = await connection.execute(
         f"""
         INSERT INTO videos (id, created_at, {", ".join(values)})
-        SELECT {NEW_ID}, moment, {", ".join(f"%({name})s" for name in values)}
-        FROM (SELECT clock_timestamp() AS moment) now RETURNING {COLUMNS}
+        SELECT id, moment, {", ".join(_VALUE.get(name, f"%({name})s") for name in values)}
+        FROM (SELECT {NEW_ID} AS id, moment FROM (SELECT clock_timestamp() AS moment) now) fresh
+        RETURNING {COLUMNS}
         """,
         values,
     )

@@ -32,10 +32,9 @@ FIELDS: dict[str, tuple[tuple[Any, ...] | None, str]] = {
     "aspect_ratio": ((), "set size instead"),
     "short_edge": ((), "set size instead"),
     "start_time_seconds": ((), "there is no reference video"),
-    "input_reference": ((), "this model makes videos from text only"),
-    "image_reference": ((), "this model makes videos from text only"),
-    "video_reference": ((), "this model makes videos from text only"),
-    "audio_reference": ((), "this model makes videos from text only"),
+    "video_reference": ((), "Wan2.2 starts from text, or from a picture"),
+    "audio_reference": ((), "Wan2.2 starts from text, or from a picture"),
+    "input_references": ((), "a video starts from one picture, input_reference"),
 }
 NAMES = frozenset(FIELDS)
 REFUSED = frozenset(name for name, (harmless, _) in FIELDS.items() if harmless is not None)

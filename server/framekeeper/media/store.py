@@ -1,9 +1,15 @@
-"""Where finished videos lie: one directory a job, files named by attempt."""
+"""Where videos lie, one directory a job, files named by attempt; and the pictures that they start from."""
 
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
+
+#: The directory of the pictures that jobs start from.
+INPUTS = "inputs"
+#: One of them below the media directory, for whatever id stands in the place of the star.
+INPUT_FILE = f"{INPUTS}/*.png"
 
 
 class MediaStore:
@@ -25,8 +31,26 @@ class MediaStore:
         return self.directory(video_id) / name
 
     def remove(self, video_id: str) -> None:
-        """Remove all files of a job."""
+        """Remove all files of a job; a link in the place of its directory is left alone."""
         shutil.rmtree(self.directory(video_id), ignore_errors=True)
+        self.remove_input(video_id)
+
+    def input(self, video_id: str) -> Path:
+        """The picture that a job starts from, which need not exist."""
+        return self.root / INPUTS / f"{self.directory(video_id).name}.png"
+
+    def inputs(self) -> list[Path]:
+        """All of these pictures, and what was left of some that were being written."""
+        try:
+            return [path for path in (self.root / INPUTS).iterdir() if path.suffix in (".png", ".part")]
+        except OSError:
+            return []
+
+    def remove_input(self, video_id: str) -> None:
+        """Remove that picture."""
+        # Whatever else is in its way lies in nobody's, and the sweep comes by again.
+        with suppress(OSError):
+            self.input(video_id).unlink()
 
     def remove_attempt(self, video_id: str, attempt: int) -> None:
         """Remove what one attempt left, finished or not."""

@@ -15,6 +15,7 @@ from framekeeper.jobs.catalogue import Offer, offers
 from framekeeper.jobs.engines import all_engines
 from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.fields import shown
+from framekeeper.jobs.reference import Mode
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
@@ -39,7 +40,8 @@ class ModelObject(BaseModel):
     limits: ModelLimits
     defaults: dict[str, Any] = Field(description="What a job is made with where it says nothing.")
     sizes: list[tuple[int, int]] = Field(description="Suggested [width, height], the default first.")
-    image_input: bool = Field(False, description="Whether it takes an input_reference.")
+    image_input: bool = Field(description="Whether it takes an input_reference.")
+    input_reference: Mode = Field(description="Whether a video may or must start from a picture.")
     seconds_per_job: float | None = Field(
         description="What a job of the defaults takes an engine, from measured seconds; null: not known."
     )
@@ -57,6 +59,8 @@ class ModelObject(BaseModel):
             ),
             defaults=dict(offer.defaults),
             sizes=list(offer.sizes),
+            image_input=offer.image != "none",
+            input_reference=offer.image,
             seconds_per_job=None if seconds is None else round(seconds, 1),
         )
 
