@@ -150,7 +150,7 @@ def oom(bench: Bench, profile: str) -> None:
         system.start_supervisor()
         url = system.start_gateway()
         with Videos(url) as videos:
-            wait_for("warming", lambda: system.engine()["state"] == "warming", 200, 0.02)
+            bench.reach(system, "warming", 200)
             with filled(1.5) as words:
                 used = used_mib()
                 seen = _incident(bench, videos, 0)

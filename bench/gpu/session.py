@@ -113,6 +113,18 @@ class Bench:
         wait_for("ready", poll, seconds, 0.1)
         return {"ready_seconds": since(began), "states": seen}
 
+    def reach(self, system: System, state: str, seconds: float) -> None:
+        """Wait for a state of the engine; a supervisor that has ended is not waited for."""
+
+        def poll() -> bool:
+            assert system.supervisor is not None
+            assert system.supervisor.poll() is None, "the supervisor has ended"
+            now = system.engine()["state"]
+            assert now in (state, "starting", "loading", "unreachable"), f"{now}, and not {state}"
+            return bool(now == state)
+
+        wait_for(state, poll, seconds, 0.02)
+
     def row(self, video: str) -> dict[str, Any]:
         """A video's row."""
         with psycopg.connect(self.url, row_factory=dict_row) as connection:

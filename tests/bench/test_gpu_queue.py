@@ -101,3 +101,23 @@ def test_locks_and_masks_as_they_run_there_on_a_card_that_is_only_said_to_be_the
     assert told["second_status"] == 2
     assert "device GPU-1 is held by gpu-locks/0" in told["second_says"][0]
     assert told["first"] == "ready"
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_refused_costs_seconds_and_not_its_whole_limit(tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(SMI)
+    smi.chmod(0o755)
+    out = tmp_path / "out.jsonl"
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("FRAMEKEEPER_")}
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, GPU / "run.py", "oom", "h200", "--model", tmp_path, "--out", out],
+        env=inherited | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        cwd=PROJECT, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert time.monotonic() - began < 60
+    told = [each for each in map(json.loads, out.read_text().splitlines()) if each["what"] == "failed"]
+    assert [each["section"] for each in told] == ["oom", "h200"]
+    assert all("the supervisor has ended" in each["error"] for each in told)
