@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from framekeeper.database.pool import Database
+from framekeeper.gateway import metrics
 from framekeeper.jobs import reconcile, settle
 from framekeeper.jobs.video import VideoState
 
@@ -113,3 +114,17 @@ async def test_video_that_is_done_too_late_is_failed(web: httpx.AsyncClient, dat
     )
     assert after is not None
     assert (after.state, after.error_code) == (VideoState.FAILED, "deadline_exceeded")
+
+
+async def test_what_is_cancelled_or_deleted_in_line_is_counted_once(web: httpx.AsyncClient) -> None:
+    def finished() -> float:
+        return float(metrics.FINISHED.labels("cancelled", "")._value.get())
+
+    ids = [(await web.post("/v1/videos", json={"prompt": "a cat"})).json()["id"] for _ in range(2)]
+    before = finished()
+    for _ in range(2):
+        assert (await web.post(f"/v1/videos/{ids[0]}/cancel")).status_code == 200
+    assert finished() == before + 1
+    assert (await web.delete(f"/v1/videos/{ids[1]}")).status_code == 200
+    assert (await web.delete(f"/v1/videos/{ids[0]}")).status_code == 200
+    assert finished() == before + 2

@@ -163,7 +163,7 @@ def _diagnosis(
     cause = signature.cause
     if signature.clue == "unknown":
         said = line or evidence.failure or (str(exit) if exit else None) or found.last_line
-        cause = f"{cause.rstrip('.')}: {said}" if said else cause
+        cause = f"{cause.rstrip('.')}: {said.rstrip('.')}." if said else cause
     ended = exit is not None
     client_error = signature.grade == "client"
     # A file that could not be written is no reason to end an engine that can go on.

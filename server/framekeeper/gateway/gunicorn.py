@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from gunicorn import glogging  # type: ignore[import-untyped]
@@ -81,10 +82,15 @@ def post_worker_init(worker: Any) -> None:
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """In the master, after a worker ended: its gauges end with it."""
+    """In the master, after a worker ended: its gauges end with it, its counters go into the sums."""
     from prometheus_client import multiprocess  # noqa: PLC0415  (needs the variable above)
 
     multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
+    try:
+        metrics_directory.retire(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]), server.WORKERS.keys())
+    except (OSError, ValueError) as error:
+        # Nothing is lost: the files are summed up by every scrape.
+        server.log.warning(f"metrics of ended processes stay in files of their own: {error}")
 
 
 def on_exit(server: Any) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as generate
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from framekeeper import __version__, errors
+from framekeeper.gateway import metrics_directory
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -47,6 +49,11 @@ WEBHOOKS = Counter(
 )
 WEBHOOK_RESULTS = ("delivered", "failed", "given_up")
 ACCEPTED = Counter("framekeeper_videos_accepted", "Videos accepted.", ("model",))
+FINISHED = Counter(
+    "framekeeper_videos_finished",
+    "Jobs that were cancelled or deleted while they waited in line; supervisors count the others.",
+    ("state", "reason"),
+)
 REFUSED = Counter(
     "framekeeper_admission_refused",
     "Requests for a video that were not accepted, by the error's code.",
@@ -62,9 +69,15 @@ CODES = frozenset(
 ADMISSION = frozenset({"/v1/videos", "/v1/videos/sync", "/v1/videos/batch"})
 
 
+def cancelled_in_line() -> None:
+    """A job ended before an engine had it."""
+    FINISHED.labels("cancelled", "").inc()
+
+
 def begin() -> None:
     """Show the series that there always are. To be called in each serving process."""
     BUILD.labels("gateway", __version__, platform.python_version()).set(1)
+    FINISHED.labels("cancelled", "")
     for code in CODES:
         REFUSED.labels(code)
     for result in WEBHOOK_RESULTS:
@@ -90,4 +103,5 @@ def exposition() -> bytes:
         return generate(REGISTRY)
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate(registry)
+    with metrics_directory.read(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])):
+        return generate(registry)

@@ -15,15 +15,22 @@ async def request_cancel(database: Database, video_id: str, *, sees: str | None 
 
     Asking twice changes nothing. Raises VideoNotFound, VideoAlreadyFinished, DatabaseUnavailable.
     """
+    video, _ = await stop(database, video_id, sees=sees)
+    return video
+
+
+async def stop(database: Database, video_id: str, *, sees: str | None = None) -> tuple[Video, bool]:
+    """As `request_cancel`; also whether the job came to its end by this very call."""
     async with database.transaction() as connection:
         video = await _locked(connection, video_id, sees)
         if video.state is VideoState.CANCELLED:
-            return video
+            return video, False
         if video.state.final:
             raise VideoAlreadyFinished(
                 f"The video {video_id} is already {video.state}, so it cannot be cancelled.", param="video_id"
             )
-        return await _stop(database, connection, video)
+        stopped = await _stop(database, connection, video)
+        return stopped, stopped.state.final
 
 
 async def delete(database: Database, video_id: str, *, sees: str | None = None) -> Video:

@@ -104,7 +104,8 @@ export function draw() {
 }
 
 function awaySentence(error) {
-  if (error.code === "database_unavailable") return `The database is away. ${error.message}`;
+  if (error.code === "database_unavailable")
+    return "The database is away: nothing can be accepted or looked up right now. Accepted jobs are kept. Trying again.";
   return error.message;
 }
 

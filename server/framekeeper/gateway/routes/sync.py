@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from framekeeper.errors import StillBeingMade, VideoAlreadyFinished, VideoNotFound
-from framekeeper.gateway import content
+from framekeeper.gateway import content, metrics
 from framekeeper.gateway.acceptance import AcceptanceOf
 from framekeeper.gateway.body import read_fields
 from framekeeper.gateway.changes import Changes
@@ -54,7 +54,9 @@ async def create_and_wait(
         return answer(StillBeingMade(retry_after=5), headers)
     if final is None:
         with contextlib.suppress(VideoAlreadyFinished, VideoNotFound):
-            await cancel.request_cancel(database, video.id)
+            _, ended = await cancel.stop(database, video.id)
+            if ended:
+                metrics.cancelled_in_line()
         raise ClientDisconnect
     headers["X-Seconds"] = f"{time.monotonic() - begin:.3f}"
     if final.state is not VideoState.COMPLETED:

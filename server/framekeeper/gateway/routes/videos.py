@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from framekeeper.database.pool import Database
 from framekeeper.errors import InvalidRequest, VideoNotFound
-from framekeeper.gateway import content
+from framekeeper.gateway import content, metrics
 from framekeeper.gateway.acceptance import REPLAYED, AcceptanceOf
 from framekeeper.gateway.auth import ReaderOf, SubmitterOf, ViewerOf
 from framekeeper.gateway.body import read_fields
@@ -129,6 +129,8 @@ async def delete(
 ) -> VideoDeleted:
     """Forget a video and its files; one that is being made is stopped first."""
     before = await cancel.delete(database, video_id, sees=caller.sees)
+    if before.state is VideoState.QUEUED:
+        metrics.cancelled_in_line()
     if before.state is not VideoState.IN_PROGRESS:
         await asyncio.to_thread(content.remove_files, settings.media_directory, video_id)
     return VideoDeleted(id=video_id)
@@ -137,4 +139,7 @@ async def delete(
 @router.post("/{video_id}/cancel")
 async def request_cancel(video_id: VideoId, caller: SubmitterOf, database: DatabaseOf) -> VideoObject:
     """Stop a video: a queued one at once, one that is being made before its next denoising step."""
-    return VideoObject.of(await cancel.request_cancel(database, video_id, sees=caller.sees))
+    video, ended = await cancel.stop(database, video_id, sees=caller.sees)
+    if ended:
+        metrics.cancelled_in_line()
+    return VideoObject.of(video)
