@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from framekeeper import errors
 from framekeeper.errors import FramekeeperError
-from framekeeper.gateway.body import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from framekeeper.gateway.body import BodyTooLarge, BodyTooSlow, UnsupportedMediaType, UploadsBusy
 from framekeeper.gateway.errors import RangeNotSatisfiable
 
 SCHEMAS = "#/components/schemas/{model}"
@@ -22,6 +22,7 @@ _KEY: Errors = (errors.MissingKey, errors.InvalidKey, errors.ScopeMissing)
 _SUBMIT: Errors = (
     errors.ModelNotFound, errors.IdempotencyKeyReused, BodyTooSlow, BodyTooLarge, UnsupportedMediaType,
     errors.QueueFull, errors.RateLimited, errors.TooManyJobs, errors.NoEngine, errors.StorageFull,
+    UploadsBusy,
 )  # fmt: skip
 _CONTENT: Errors = (
     errors.VideoNotFinished, errors.VideoExpired, errors.ContentLost, RangeNotSatisfiable,
@@ -41,6 +42,12 @@ OWN: dict[tuple[str, str], Errors] = {
     ("get", "/v1/models/{model}"): (errors.ModelNotFound,),
 }  # fmt: skip
 _CAT: dict[str, Any] = {"prompt": "A cat walks through tall grass, film grain"}
+#: A picture of one red pixel.
+_PICTURE = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAA"
+    "AElFTkSuQmCC"
+)
 #: What may be sent.
 SENT: dict[str, dict[str, Any]] = {
     "/v1/videos": {
@@ -61,6 +68,7 @@ SENT: dict[str, dict[str, Any]] = {
                 "deadline": 3600,
             }
         },
+        "picture": {"value": {**_CAT, "input_reference": {"image_url": _PICTURE}}},
     },
     "/v1/videos/sync": {"short": {"value": _CAT}},
     "/v1/videos/batch": {"two": {"value": {"requests": [_CAT, {**_CAT, "prompt": "A dog in the rain"}]}}},

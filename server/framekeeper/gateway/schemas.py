@@ -55,6 +55,14 @@ class VideoCreate(BaseModel):
     webhook_url: str | None = Field(None, max_length=2000, description="Told when the video is final.")
 
 
+class VideoForm(VideoCreate):
+    """The same as a form of parts, where the picture is a file."""
+
+    input_reference: bytes | None = Field(  # type: ignore[assignment]
+        None, description="The picture that it starts from: PNG, JPEG or WebP, at most 10 MiB."
+    )
+
+
 class VideoError(BaseModel):
     """Why a video failed."""
 

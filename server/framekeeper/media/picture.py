@@ -97,7 +97,7 @@ def _opened(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large("more pixels than that") from None
+        raise _too_large("too many pixels") from None
     except Exception as error:
         what = next((what for start, what in _OTHERS if data.lstrip().startswith(start)), None)
         said = f"is {what}" if what else "is no picture of a kind that is read here"

@@ -17,7 +17,7 @@ from framekeeper.gateway.auth import ReaderOf, SubmitterOf, ViewerOf
 from framekeeper.gateway.body import read_fields
 from framekeeper.gateway.openapi import SCHEMAS
 from framekeeper.gateway.outlook import Outlook, OutlookOf
-from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoList, VideoObject
+from framekeeper.gateway.schemas import VideoCreate, VideoDeleted, VideoForm, VideoList, VideoObject
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.jobs import cancel, lookup
 from framekeeper.jobs.fields import shown
@@ -28,12 +28,15 @@ router = APIRouter(prefix="/v1/videos", tags=["videos"])
 
 VIDEO_ID = re.compile(r"video_[0-9a-f]{32}", re.ASCII)
 _FIELDS = {"schema": VideoCreate.model_json_schema(ref_template=SCHEMAS)}
+_FORM = {"schema": VideoForm.model_json_schema(ref_template=SCHEMAS)}
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": dict.fromkeys(
-            ("application/json", "multipart/form-data", "application/x-www-form-urlencoded"), _FIELDS
-        ),
+        "content": {
+            "application/json": _FIELDS,
+            "multipart/form-data": _FORM,
+            "application/x-www-form-urlencoded": _FIELDS,
+        },
     }
 }
 
