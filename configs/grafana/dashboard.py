@@ -204,10 +204,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 unit="bytes",
             ),
             Panel(
-                title="Compiled modules",
-                queries=(("framekeeper_engine_compiled_modules", "{{engine}} transformer {{transformer}}"),),
+                title="Compiled modules, cache",
+                queries=(
+                    ("framekeeper_engine_compiled_modules", "{{engine}} transformer {{transformer}}"),
+                    ("framekeeper_engine_compile_cache_files", "{{engine}} cache files {{origin}}"),
+                ),
                 width=4,
-                meaning="0 is a transformer that runs uncompiled; right where the profile says compile: off.",
+                meaning="0 is a transformer that runs uncompiled; right where the profile says compile: off. "
+                "A start whose code was in the cache makes no files.",
             ),
         ),
     ),

@@ -162,6 +162,8 @@ def test_every_query_of_the_dashboard_has_data_after_a_run_with_an_incident(
     assert prometheus.ask(killed) == [1]
     assert prometheus.ask("framekeeper_admission_refused_total{reason='invalid_request'}") == [1]
     assert prometheus.ask("framekeeper_device_memory_used_bytes{by='others'} > 4e9")
+    # The stand-in compiles nothing.
+    assert prometheus.ask("framekeeper_engine_compile_cache_files{origin='made'}") == [0]
     check_rules(prometheus)
     check_with_promtool(system)
 

@@ -10,7 +10,7 @@ import structlog
 
 from framekeeper import metrics
 from framekeeper.database.pool import Database
-from framekeeper.engine import devices, directories, leftovers, protocol
+from framekeeper.engine import compile_cache, devices, directories, leftovers, protocol
 from framekeeper.engine.bring_up import StartFailed, bring_up
 from framekeeper.engine.course import Course
 from framekeeper.engine.end import End, Verdict
@@ -180,6 +180,8 @@ class DeviceGroup:
     async def _start(self, link: Link) -> bool:
         """Load and warm up; False when that failed or is not wanted any more."""
         started = time.monotonic()
+        cache = self.course.launch.cache_directory
+        found = await asyncio.to_thread(compile_cache.files, cache)
         # A start that is being stopped must not be waited for: it can take minutes.
         starting = asyncio.create_task(
             bring_up(link, self.course.launch, self._warm_up_directory(), self._on_phase)
@@ -201,6 +203,9 @@ class DeviceGroup:
         metrics.warm_up_seconds.observe(self.status.facts["warm_up"]["warm_up_seconds"])
         for number, count in enumerate(self.status.facts["load"].get("compiled_modules") or ()):
             metrics.compiled_modules.labels(self.status.id, str(number + 1)).set(count)
+        made = await asyncio.to_thread(compile_cache.files, cache) - found
+        metrics.compile_cache_files.labels(self.status.id, "found").set(len(found))
+        metrics.compile_cache_files.labels(self.status.id, "made").set(len(made))
         self._count_start("ready")
         self._log.info("engine ready", seconds=round(seconds, 1), rung=self.course.launch.rung)
         self._served = True

@@ -88,6 +88,13 @@ compiled_modules = Gauge(
     ["engine", "transformer"],
     registry=registry,
 )
+compile_cache_files = Gauge(
+    "framekeeper_engine_compile_cache_files",
+    "Files of the compile caches at an engine's last start: found (there before it), made (the cache had"
+    " no match). Both are 0 where nothing is compiled.",
+    ["engine", "origin"],
+    registry=registry,
+)
 incidents = Counter(
     "framekeeper_incidents",
     "Unplanned ends of engines, by what was found to be the cause.",

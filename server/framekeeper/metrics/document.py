@@ -32,7 +32,9 @@ host's supervisor on its own (`/metrics`, 8001). `configs/prometheus/prometheus.
   the number of its queue.
 * Figures of the whole database are exported by every supervisor alike: take `max()` over supervisors, not
   `sum()`.
-* There is no hit rate of a cache here: no backend reports one.
+* The only cache that outlives a job is that of compiled code: `framekeeper_engine_compile_cache_files` says
+  how much of it a start has found and how much it had to make. Prompts' embeddings are not kept, so there is
+  no hit rate of them.
 """
 
 
