@@ -89,7 +89,7 @@ lint-images: | $(VENV)/venv.stamp ## hadolint, yamllint and, where Docker's comm
 		FRAMEKEEPER_PROFILE=h200 docker compose -f compose.yaml $$over $$with config -q || exit 1; done; done; \
 		docker buildx bake --file docker-bake.hcl --print > /dev/null 2>&1 || exit 1; fi
 
-# torch is installed by itself: with its hash and what comes with it where torch.lock has recorded them, by its version alone otherwise.
+# torch is installed by itself: by its version alone until torch.lock has recorded what it brings.
 sbom: setup ## software bills of material (CycloneDX) of gateway and every runtime, from the locks, into build/sbom
 	@test -x build/cyclonedx/bin/cyclonedx-py || { $(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install -q cyclonedx-bom; }
 	@mkdir -p build/sbom; for lock in server/requirements.lock docker/runtimes/*/requirements.lock; do \

@@ -25,6 +25,7 @@ class Stack:
 
     def __init__(self, port: int, prometheus_port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.client = OpenAI(base_url=f"{self.url}/v1", api_key="not-checked", max_retries=20)
         self.prometheus = f"http://127.0.0.1:{prometheus_port}"
         self.environment = {
             **os.environ,
@@ -71,9 +72,8 @@ class Stack:
 
     def make(self, steps: int = 6) -> str:
         """Ask for a video as OpenAI's client does; its id."""
-        with OpenAI(base_url=f"{self.url}/v1", api_key="not-checked", max_retries=20) as client:
-            extra = {"num_inference_steps": steps}
-            return client.videos.create(model="wan2.2-t2v-tiny", prompt="a cat", extra_body=extra).id
+        extra = {"num_inference_steps": steps}
+        return self.client.videos.create(model="wan2.2-t2v-tiny", prompt="a cat", extra_body=extra).id
 
     def status(self, video: str) -> dict[str, Any]:
         """A video's status; empty where nobody answers or it is not known."""
@@ -96,7 +96,6 @@ class Stack:
 
     def frames(self, video: str) -> int:
         """How many frames a video's content decodes to."""
-        with OpenAI(base_url=f"{self.url}/v1", api_key="not-checked", max_retries=20) as client:
-            content = client.videos.download_content(video).content
+        content = self.client.videos.download_content(video).content
         with av.open(io.BytesIO(content)) as container:
             return sum(1 for _ in container.decode(video=0))
