@@ -4,7 +4,7 @@
     python bench/admission.py [--fault] [--trials N] [--no-record]
 
 Real vllm-omni on the CPU with the small checkpoint; with `--fault`, the fault backend with known times. Exit
-status 1 when the median error of any part is more than 25 %; a shape that was not seen before is only shown.
+status 1 when the median error of any part is more than 25 %.
 """
 
 from __future__ import annotations
@@ -38,7 +38,15 @@ ALLOWED = 0.25
 ASK_SECONDS = 0.02
 #: About a second and a half on two cores, so that a tenth of a second of noise is no large part.
 MEDIUM: dict[str, Any] = LARGE | {"num_inference_steps": 20}
-UNSEEN = "estimated_seconds of a shape not seen before"
+UNSEEN = "estimated_seconds of shapes not seen before"
+#: Within and beyond what MIXED measures. Each is asked for once, so each is estimated from the others.
+UNSEEN_SHAPES = tuple(
+    SMALL | {"size": size, "num_frames": frames, "num_inference_steps": steps}
+    for size, frames, steps in (
+        ("128x128", 49, 30), ("96x96", 25, 12), ("112x112", 49, 15), ("128x64", 17, 40), ("64x128", 33, 8),
+        ("128x128", 33, 40), ("80x80", 49, 25),
+    )
+)  # fmt: skip
 MIXED = (SMALL, MEDIUM, LARGE | {"num_inference_steps": 10}, SMALL, MEDIUM)
 
 
@@ -139,11 +147,11 @@ def measure(report: Report, home: Path, *, fault: bool, trials: int) -> dict[str
                 (float(video["estimated_seconds"]), service.finish(video["id"]) - at) for at, video in began
             ]
         note("estimated_seconds of five jobs of three shapes", pairs)
-        unseen = LARGE | {"num_inference_steps": 30}
-        at, video = time.monotonic(), service.submit(unseen).json()
-        note(UNSEEN, [
-            (float(video["estimated_seconds"]), service.finish(video["id"]) - at)
-        ])  # fmt: skip
+        pairs = []
+        for fields in UNSEEN_SHAPES:
+            at, video = time.monotonic(), service.submit(fields).json()
+            pairs.append((float(video["estimated_seconds"]), service.finish(video["id"]) - at))
+        note(UNSEEN, pairs)
     return errors
 
 
@@ -167,7 +175,7 @@ def main() -> int:
     report.show()
     if not arguments.no_record:
         report.append(RESULTS, head)
-    return int(max(error for name, error in errors.items() if name != UNSEEN) > ALLOWED)
+    return int(max(errors.values()) > ALLOWED)
 
 
 if __name__ == "__main__":

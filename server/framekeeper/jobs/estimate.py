@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import median
 
 from framekeeper.jobs.measured import Measured
@@ -13,24 +14,31 @@ from framekeeper.jobs.shape import tokens
 #: transformer/config.json): six 5120x5120 projections and the feed-forward are 597 MFLOP a token, attention
 #: is 4 * 5120 FLOP a pair of tokens.
 EVEN_TOKENS = 29_000
-#: Never less than this part of the nearest measured time, whatever a line through all of them says.
-LEAST = 0.2
+#: What is known of the five parts of `parts` before anything was measured, in units of a step's linear work:
+#: decoding and encoding take about as much a token (docs/verified.md), and nothing is a constant.
+EXPECTED = (0.0, 1.0, 0.0, 1.0, 1 / EVEN_TOKENS)
+#: How many measurements that knowledge is worth. Little: the small model on a CPU is mostly constants.
+WEIGHT = 0.02
+ROUNDS = 500
+
+Shape = tuple[int, int, int]
+Parts = tuple[float, float, float, float, float]
 
 
-def cost(width: int, height: int, num_frames: int, steps: int) -> float:
-    """Work of a job, in tokens and steps; attention grows with their square."""
+def parts(width: int, height: int, num_frames: int, steps: int) -> Parts:
+    """What a job's time is made of: itself, its tokens, its steps, the tokens in them, and their pairs."""
     count = tokens(width, height, num_frames)
-    return steps * (count + count * count / EVEN_TOKENS)
+    return 1.0, float(count), float(steps), float(steps * count), float(steps) * count * count
 
 
 def estimate(
-    shape: tuple[int, int, int], steps: int, measured: Sequence[Measured], *, profile: str | None = None
+    shape: Shape, steps: int, measured: Sequence[Measured], *, profile: str | None = None
 ) -> float | None:
     """Seconds that a job of (width, height, num_frames) takes an engine; None where nothing was measured.
 
-    The median of the same shape and steps where there is one. Otherwise by the work: a straight line through
-    what was measured where several amounts of work were, proportional where only one was. Where several
-    profiles serve the model, their median, or only `profile` where it is given and was measured.
+    The median of the same shape and steps where there is one. Otherwise the sum of its parts, whose seconds
+    are fitted to what was measured. Where several profiles serve the model, their median, or only `profile`
+    where it is given and was measured.
     """
     if profile is not None:
         measured = [each for each in measured if each.profile == profile] or measured
@@ -43,24 +51,38 @@ def estimate(
     ]
     if same:
         return median(same)
-    work = cost(*shape, steps)
-    points = [(cost(each.width, each.height, each.num_frames, each.steps), each.seconds) for each in measured]
-    near, seconds = min(points, key=lambda point: max(point[0], work) / min(point[0], work))
-    proportional = seconds * work / near
-    line = _line(points)
-    if line is None:
-        return proportional
-    base, slope = line
-    return max(base + slope * work, seconds * LEAST if work >= near else proportional)
+    seconds = _fitted(tuple(measured))
+    return _sum(seconds, parts(*shape, steps))
 
 
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """Least squares, base and slope; None where the points allow none that makes sense."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    if spread <= 1e-9 * mean_x * mean_x:
-        return None
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    base = mean_y - slope * mean_x
-    return (base, slope) if slope > 0 and base >= 0 else None
+def _sum(seconds: Sequence[float], of: Sequence[float]) -> float:
+    return sum(each * part for each, part in zip(seconds, of, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _fitted(measured: tuple[Measured, ...]) -> Parts:
+    """Seconds of each part, none below nothing: least squares of the relative errors, by coordinates.
+
+    A few measurements do not determine five parts; what is open comes from EXPECTED, in the measured units.
+    """
+    rows = [parts(each.width, each.height, each.num_frames, each.steps) for each in measured]
+    # By relative error: a second too much is nothing for a job of an hour.
+    scaled = [
+        [part / max(each.seconds, 1e-3) for part in row] for row, each in zip(rows, measured, strict=True)
+    ]
+    unit = median(1 / _sum(EXPECTED, row) for row in scaled)
+    prior = [unit * each for each in EXPECTED]
+    count = len(prior)
+    # How much of a measured job each part would be if it were all of it.
+    size = [sum(row[j] for row in scaled) / len(scaled) for j in range(count)]
+    gram = [[sum(row[i] * row[j] for row in scaled) for j in range(count)] for i in range(count)]
+    right = [sum(row[i] for row in scaled) for i in range(count)]
+    for i in range(count):
+        gram[i][i] += WEIGHT * size[i] ** 2
+        right[i] += WEIGHT * size[i] ** 2 * prior[i]
+    found = list(prior)
+    for _ in range(ROUNDS):
+        for i in range(count):
+            others = sum(gram[i][j] * found[j] for j in range(count) if j != i)
+            found[i] = max(0.0, (right[i] - others) / gram[i][i])
+    return found[0], found[1], found[2], found[3], found[4]
