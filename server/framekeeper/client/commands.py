@@ -34,6 +34,8 @@ VideoId = Annotated[str, typer.Argument(help="The id, video_…")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; default: ID.mp4.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LOCAL = "http://127.0.0.1:8000"
+#: Bytes of a picture; media/picture.py has the service's own bound, and would load Pillow.
+MOST_PICTURE = 10 * 1024 * 1024
 
 
 @contextmanager
@@ -114,9 +116,17 @@ def _picture(image: Path | None) -> tuple[str, bytes] | None:
     if image is None:
         return None
     try:
-        return image.name, image.read_bytes()
+        with image.open("rb") as file:
+            data = file.read(MOST_PICTURE + 1)
     except OSError as error:
         raise ClientError(f"--image {image} cannot be read ({error.strerror}).", 2) from None
+    if not data:
+        raise ClientError(f"--image {image} is empty: give a PNG, JPEG or WebP picture.", 2)
+    if len(data) > MOST_PICTURE:
+        raise ClientError(
+            f"--image {image} has more than 10 MiB, the most that is taken: make it smaller.", 2
+        )
+    return image.name, data
 
 
 @jobs_app.command("list")

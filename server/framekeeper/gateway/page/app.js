@@ -62,7 +62,7 @@ const actions = {
     ]),
   download: (video) => attempt(() => player.download(video)),
   reuse: (video) => form.fill(video),
-  retry: (video) => form.submit(fieldsOf(video), accepted),
+  retry: (video) => (video.has_input_reference ? form.fillAgain(video) : form.submit(fieldsOf(video), accepted)),
   cancel: (video) => attempt(async () => jobs.show(await send("POST", `v1/videos/${video.id}/cancel`))),
   delete: (video) =>
     attempt(async () => {

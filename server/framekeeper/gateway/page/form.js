@@ -2,6 +2,7 @@
 
 import { getJson, send } from "./api.js";
 import { $, element } from "./elements.js";
+import * as picture from "./picture.js";
 import { duration } from "./words.js";
 
 /** Where a fault of a field is shown, when not under its own name. */
@@ -17,12 +18,14 @@ export function begin(accepted) {
     event.preventDefault();
     const fields = read();
     if (!fields.prompt.trim()) return fault("prompt", "Write what the video should show.");
+    if (picture.problem()) return fault("input_reference", picture.problem());
     if (await submit(fields, accepted)) $("prompt").select();
   });
   $("form").addEventListener("input", (event) => {
     clearFault(event.target.name);
     outlook();
   });
+  picture.begin(fault, likeThePicture);
   $("model").addEventListener("change", () => build(true));
   $("prompt").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
@@ -48,10 +51,22 @@ export async function load(engines) {
   build();
 }
 
+/** Choose the size whose proportions are nearest to the picture's: the rest of it is cut off. */
+function likeThePicture(width, height) {
+  const off = ({ value }) => {
+    const [across, down] = value.split("x").map(Number);
+    return Math.abs(Math.log((across * height) / (down * width)));
+  };
+  const sizes = [...document.getElementsByName("size")];
+  // Of those that are equally near the one that stands first.
+  const best = sizes.reduce((a, b) => (off(b) < off(a) - 0.01 ? b : a), sizes[0]);
+  if (best) best.checked = true;
+}
+
 const model = () => models.get($("model").value) ?? {};
 
 function build(again = false) {
-  const { id, limits, defaults, sizes, image_input: image } = model();
+  const { id, limits, defaults, sizes, input_reference: image = "none" } = model();
   const now = JSON.stringify([id, limits, defaults, sizes, image]);
   if (!limits || !defaults || (now === built && !again)) return outlook();
   const keep = built ? read() : {};
@@ -68,7 +83,7 @@ function build(again = false) {
   $("num_inference_steps").max = limits.steps ?? limits.num_inference_steps;
   $("num_inference_steps").placeholder = defaults.num_inference_steps;
   $("guidance_scale").placeholder = defaults.guidance_scale;
-  $("image-field").hidden = !image;
+  picture.allow(image);
   outlook();
 }
 
@@ -120,7 +135,7 @@ export function read() {
   }
   // As text: numbers beyond 2^53 would be rounded.
   fields.prompt ??= "";
-  if ($("image-field").hidden) delete fields.input_reference;
+  if (!picture.chosen()) delete fields.input_reference;
   return fields;
 }
 
@@ -145,17 +160,25 @@ export function fill(video) {
   $("prompt").scrollIntoView({ block: "nearest" });
 }
 
+/** As `fill` and with its seed; its picture is not kept once a video is done, so it has to be given again. */
+export function fillAgain(video) {
+  fill(video);
+  $("seed").value = video.seed;
+  if (!picture.chosen()) fault("input_reference", "Choose the picture again: it was kept only while the video was made.");
+}
+
 let sent = { body: "", key: "" };
 
 /** Submit; true when the job was accepted. The same again after a lost answer makes no second job. */
 export async function submit(fields, accepted) {
   clearFaults();
-  const image = fields.input_reference instanceof File;
+  const image = fields.input_reference;
   const seed = typeof fields.seed === "string" && /^[0-9]+$/.test(fields.seed);
-  let body = JSON.stringify(fields);
+  const named = image && [image.name, image.size, image.lastModified];
+  let body = JSON.stringify({ ...fields, input_reference: named });
   // Digits as they stand, for a number beyond 2^53.
   if (seed) body = body.replace(`"seed":"${fields.seed}"`, `"seed":${fields.seed.replace(/^0+(?=.)/, "")}`);
-  if (sent.body !== body || image) sent = { body, key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
+  if (sent.body !== body) sent = { body, key: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
   const headers = { "Idempotency-Key": sent.key };
   $("submit").disabled = true;
   try {
