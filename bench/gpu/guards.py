@@ -62,7 +62,7 @@ def doctor(bench: Bench) -> None:
         found = [each for each in record.get("findings", []) if each["severity"] != "ok"]
         probes = record.get("readings", {}).get("probes")
         facts = {"status": ended.returncode, "findings": found, "probes": probes, "seconds": since(began)}
-        facts["error"] = ended.stderr[-2000:]
+        facts["stderr"] = ended.stderr[-2000:]
         bench.record("doctor", profile=profile, **facts)
 
 

@@ -253,9 +253,9 @@ def section(name: str) -> Section:
 
 
 def results(file: Path = RESULTS) -> list[dict[str, Any]]:
-    """Kept results; those with a note were spoiled by something and prove nothing."""
+    """Kept results; those with a note or an error were spoiled by something and prove nothing."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [line for line in lines if "note" not in line]
+    return [line for line in lines if not {"note", "error"} & line.keys()]
 
 
 def has_run(wanted: Section, lines: Iterable[dict[str, Any]]) -> bool:
@@ -321,7 +321,9 @@ def main(arguments: Sequence[str]) -> int:
     taken, left_out = order(chosen(options.sections, results()), options.budget)
     at = SETUP_SECONDS
     for each in taken:
-        print(f"{at:5d} s  {each.name:15} {each.seconds:4d} s  {each.asks}\n{'':10}expected: {each.predicts}")
+        needs = f"{each.card_gib} GiB of the card, {each.host_gib} GiB of the host"
+        print(f"{at:5d} s  {each.name:15} {each.seconds:4d} s  {each.asks}")
+        print(f"{'':9}needs {needs}; expected: {each.predicts}")
         at += each.seconds
     for each in left_out:
         print(f"left out {each.name:13} {each.seconds:4d} s  {each.asks}")

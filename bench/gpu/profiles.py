@@ -83,7 +83,7 @@ def write(directory: Path, model: Path, base: str = "h200") -> Path:
     made |= {name: one | each["profile"] for name, each in ENGINES.items()}
     for name, changes in made.items():
         if base != "h200":  # a rehearsal on a CPU
-            kept = ("allocator", "offload", "offload_prefetch", "vae")
+            kept = ("allocator", "offload", "offload_prefetch", "vae", "cache")
             changes = {key: changes[key] for key in kept if key in changes} | {"extends": base}  # noqa: PLW2901
             if name in ENGINES:
                 changes["defaults"] = one["defaults"]

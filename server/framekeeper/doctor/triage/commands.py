@@ -68,7 +68,8 @@ def triage(
         # Homes and sockets beside the supervisor's, caches the very same.
         steps = plan(profile, dataclasses.replace(facts, run_directory=work / "run"), work / "caches")
     except ProfileError as error:
-        for fault in error.faults:
+        # Warnings beside them are of triage's own small job.
+        for fault in (each for each in error.faults if each.severity == "refuse"):
             typer.echo(str(fault), err=True)
         raise typer.Exit(_WRONG) from None
     python = engine_python(settings, profile.runtime)
