@@ -5,7 +5,7 @@ from __future__ import annotations
 from framekeeper.database.pool import Database
 from framekeeper.jobs import cancel, reconcile, settle
 from framekeeper.jobs.places import PLACES
-from framekeeper.jobs.submit import Terms, submit
+from framekeeper.jobs.submit import Terms, enter_all, submit
 from framekeeper.jobs.video import Priority, Video
 from jobs.records import request
 
@@ -81,3 +81,15 @@ async def test_waiting_jobs_whose_turn_was_lost_are_found(database: Database) ->
     assert await reconcile.wake_forgotten(database) == PLACES
     assert await offered(database) == [video.id for video in videos[:PLACES]]
     assert await reconcile.wake_forgotten(database) == 0
+
+
+async def test_a_batch_fills_the_places_once_with_its_most_urgent_jobs(database: Database) -> None:
+    wanted = [Priority.NORMAL] * (PLACES + 1) + [Priority.HIGH] * 2
+    jobs = [("tiny", request(), Terms(owner="a", priority=each)) for each in wanted]
+    async with database.transaction() as connection:
+        videos = await enter_all(database, connection, jobs)
+    assert [video.priority for video in videos] == wanted
+    chosen = [videos[-2].id, videos[-1].id, videos[0].id]
+    assert await offered(database) == chosen
+    # What is returned says so: the line is counted by it.
+    assert {video.id for video in videos if video.queue_job_id is not None} == set(chosen)

@@ -25,7 +25,7 @@ from framekeeper.jobs.admission import Admitted, admit
 from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.line import Standing
 from framekeeper.jobs.quota import charge
-from framekeeper.jobs.submit import Terms, enter
+from framekeeper.jobs.submit import Terms, enter_all
 from framekeeper.jobs.video import Video
 from framekeeper.media.store import INPUT_FILE
 from framekeeper.settings import Settings
@@ -136,10 +136,8 @@ class Acceptance:
             await charge(connection, owner, quota_of(self._caller, self._settings), jobs=len(wanted))
         # Observe has bound it; the lines of the engine about this job carry it, too.
         request_id = structlog.contextvars.get_contextvars().get("request_id")
-        videos = [
-            await enter(
-                self._database,
-                connection,
+        jobs = [
+            (
                 each.model,
                 each.request,
                 Terms(
@@ -155,6 +153,7 @@ class Acceptance:
             )
             for each in wanted
         ]
+        videos = await enter_all(self._database, connection, jobs)
         if self._key is not None:
             await idempotency.keep(connection, owner, self._key, [video.id for video in videos])
         return videos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,6 +45,22 @@ async def enter(
     database: Database, connection: Connection, model: str, request: VideoRequest, terms: Terms
 ) -> Video:
     """As `submit`, in the caller's transaction. The job may have to wait in its row, see places.py."""
+    (video,) = await enter_all(database, connection, [(model, request, terms)])
+    return video
+
+
+async def enter_all(
+    database: Database, connection: Connection, jobs: Sequence[tuple[str, VideoRequest, Terms]]
+) -> list[Video]:
+    """As `enter`, for many: places are filled once for all of them, by priority and then in this order."""
+    videos = [await _insert(connection, *each) for each in jobs]
+    woken: dict[str, Video] = {}
+    for owner, queue in dict.fromkeys((video.owner, video.queue) for video in videos):
+        woken |= {each.id: each for each in await fill_places(database, connection, owner, queue)}
+    return [woken.get(video.id, video) for video in videos]
+
+
+async def _insert(connection: Connection, model: str, request: VideoRequest, terms: Terms) -> Video:
     queue = queue_name(model, request.width, request.height, request.num_frames)
     values = {
         "model": model,
@@ -63,6 +80,4 @@ async def enter(
     )
     row = await cursor.fetchone()
     assert row is not None
-    video = Video.from_row(row)
-    woken = await fill_places(database, connection, terms.owner, queue)
-    return next((each for each in woken if each.id == video.id), video)
+    return Video.from_row(row)
