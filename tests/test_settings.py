@@ -120,3 +120,30 @@ def test_a_url_with_no_place_for_the_password_is_refused_without_showing_either(
     assert reason in said
     assert "hidden-in-a-file" not in said
     assert "letmein" not in said
+
+
+def test_the_webhook_secret_is_read_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = "whsec_" + "A" * 40
+    path = tmp_path / "secret"
+    path.write_text(secret + "\n")
+    monkeypatch.setenv("FRAMEKEEPER_WEBHOOK_SECRET_FILE", str(path))
+    assert load().webhook_secret == secret
+    monkeypatch.setenv("FRAMEKEEPER_WEBHOOK_SECRET", secret)
+    with pytest.raises(SettingsError, match="leave one of the two out"):
+        load()
+
+
+def test_every_secret_file_that_cannot_be_used_is_named_and_none_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text("hidden-in-a-file")
+    monkeypatch.setenv("FRAMEKEEPER_WEBHOOK_SECRET_FILE", str(path))
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_URL", "postgresql://db/jobs")
+    monkeypatch.setenv("FRAMEKEEPER_DATABASE_PASSWORD_FILE", str(tmp_path / "none"))
+    with pytest.raises(SettingsError) as caught:
+        load()
+    password, webhook = str(caught.value).splitlines()
+    assert password.startswith(f"FRAMEKEEPER_DATABASE_PASSWORD_FILE={tmp_path / 'none'}: it cannot be read")
+    assert webhook.startswith(f"FRAMEKEEPER_WEBHOOK_SECRET_FILE={path}: its content must be whsec_")
+    assert "hidden" not in str(caught.value)

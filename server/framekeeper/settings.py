@@ -130,6 +130,9 @@ class Settings(BaseSettings):
         repr=False,
         description="Signs webhooks: whsec_ and at least 24 bytes in base64; empty: no webhooks.",
     )
+    webhook_secret_file: Path | None = Field(
+        None, description="File with `webhook_secret`, for those who keep secrets out of the environment."
+    )
     webhook_private: bool = Field(
         False, description="Whether webhooks may go to private networks, and over plain http."
     )
@@ -142,15 +145,7 @@ class Settings(BaseSettings):
     @field_validator("webhook_secret")
     @classmethod
     def _webhook_secret_is_a_key(cls, value: str) -> str:
-        if not value:
-            return value
-        try:
-            key = base64.b64decode(value.removeprefix("whsec_"), validate=True)
-        except ValueError:
-            key = b""
-        if not value.startswith("whsec_") or len(key) < 24:
-            raise ValueError("must be whsec_ and at least 24 bytes in base64 (openssl rand -base64 32)")
-        return value
+        return _webhook_key(value) if value else value
 
     @field_validator("host_id")
     @classmethod
@@ -184,7 +179,7 @@ class Settings(BaseSettings):
 def load() -> Settings:
     """Read the environment. Raises SettingsError naming every wrong variable."""
     try:
-        return with_password(Settings())
+        return with_files(Settings())
     except ValidationError as error:
         lines = []
         for fault in error.errors():
@@ -197,20 +192,63 @@ def load() -> Settings:
         raise SettingsError("\n".join(lines)) from None
 
 
+def with_files(settings: Settings) -> Settings:
+    """The settings with what their files hold. Raises SettingsError naming every file that cannot be used."""
+    faults = []
+    for read in (with_password, with_webhook_secret):
+        try:
+            settings = read(settings)
+        except SettingsError as error:
+            faults.append(str(error))
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
+
+
+def with_webhook_secret(settings: Settings) -> Settings:
+    """The settings with the webhook file's content as the secret. Raises SettingsError when it cannot be."""
+    path = settings.webhook_secret_file
+    if path is None:
+        return settings
+    name = f"{PREFIX}WEBHOOK_SECRET_FILE={path}"
+    if settings.webhook_secret:
+        raise SettingsError(f"{name}: {PREFIX}WEBHOOK_SECRET is set as well; leave one of the two out")
+    try:
+        return settings.model_copy(update={"webhook_secret": _webhook_key(_content(path, name))})
+    except ValueError as error:
+        raise SettingsError(f"{name}: its content {error}") from None
+
+
+def _content(path: Path, name: str) -> str:
+    """What a file with a secret holds."""
+    try:
+        content = path.read_text(encoding="utf-8").strip("\n")
+    except OSError as error:
+        raise SettingsError(f"{name}: it cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise SettingsError(f"{name}: it is not UTF-8 text") from None
+    if not content:
+        raise SettingsError(f"{name}: it is empty; write the secret into it")
+    return content
+
+
+def _webhook_key(value: str) -> str:
+    try:
+        key = base64.b64decode(value.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        key = b""
+    if not value.startswith("whsec_") or len(key) < 24:
+        raise ValueError("must be whsec_ and at least 24 bytes in base64 (openssl rand -base64 32)")
+    return value
+
+
 def with_password(settings: Settings) -> Settings:
     """The settings with the password file's content in the URL. Raises SettingsError when it cannot be."""
     path, url = settings.database_password_file, settings.database_url
     if path is None or not url:
         return settings
     name = f"{PREFIX}DATABASE_PASSWORD_FILE={path}"
-    try:
-        password = path.read_text(encoding="utf-8").strip("\n")
-    except OSError as error:
-        raise SettingsError(f"{name}: it cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise SettingsError(f"{name}: it is not UTF-8 text") from None
-    if not password:
-        raise SettingsError(f"{name}: it is empty; write the password into it")
+    password = _content(path, name)
     match = re.fullmatch(r"(postgres(?:ql)?://)(?:([^:@/?#]*)(:[^@/?#]*)?@)?(.*)", url)
     if match is None:
         raise SettingsError(
