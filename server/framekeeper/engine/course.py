@@ -20,7 +20,7 @@ from framekeeper.diagnosis.ladder import Decision, History, Policy, Situation, d
 from framekeeper.diagnosis.limit import Limit, Shape
 from framekeeper.engine.inquest import Inquest
 from framekeeper.engine.persist import persist
-from framekeeper.engine.status import EngineStatus
+from framekeeper.engine.status import EngineStatus, registered
 from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import incidents
 from framekeeper.jobs.engines import EngineState
@@ -111,7 +111,7 @@ class Course:
 
     def show(self) -> None:
         """Tell the gateways what is admitted now, and why less than the profile says."""
-        admits = self.launch.profile.admits.model_dump(mode="json")
+        admits = registered(self.launch.profile)
         limit = self._limit()
         if limit:
             admits |= {"reduced": {"reason": limit["reason"], "until": limit["until"]}}

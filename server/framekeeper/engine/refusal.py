@@ -9,6 +9,7 @@ import psycopg
 import structlog
 
 from framekeeper.database.pool import Database
+from framekeeper.engine.status import registered
 from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import engines
 from framekeeper.jobs.engines import EngineState
@@ -56,7 +57,7 @@ async def _publish(settings: Settings, profile: Profile, reason: str) -> None:
                 model=profile.serves,
                 profile=profile.name,
                 runtime=profile.runtime,
-                admits=profile.admits.model_dump(mode="json"),
+                admits=registered(profile),
                 defaults=profile.defaults.model_dump(mode="json"),
             )
             await engines.report(

@@ -13,7 +13,13 @@ from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import engines
 from framekeeper.jobs.engines import EngineState
 from framekeeper.profiles.schema import Profile
+from framekeeper.profiles.wan import square
 from framekeeper.settings import Settings
+
+
+def registered(profile: Profile) -> dict[str, Any]:
+    """What an engine of this profile admits, as gateways read it: `multiple` is what sides are made of."""
+    return profile.admits.model_dump(mode="json") | {"multiple": square(profile)}
 
 
 class EngineStatus:
@@ -24,7 +30,7 @@ class EngineStatus:
     ) -> None:
         self.id = f"{settings.host_id}/{group}"
         self.profile = profile
-        self.admits = profile.admits.model_dump(mode="json")
+        self.admits = registered(profile)
         self.state = EngineState.STARTING
         self.phase: str | None = None
         self.detail: str | None = None

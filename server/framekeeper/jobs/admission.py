@@ -59,6 +59,8 @@ class Limits:
     num_frames: int
     steps: int
     reduced: str | None = None
+    #: Pixels that each side is a multiple of.
+    multiple: int = PIXELS_PER_TOKEN
 
     @classmethod
     def of(cls, engine: Engine) -> Limits:
@@ -70,6 +72,7 @@ class Limits:
             num_frames=engine.admits["num_frames"],
             steps=engine.admits["num_inference_steps"],
             reduced=_reduced(engine),
+            multiple=engine.admits.get("multiple", PIXELS_PER_TOKEN),
         )
 
     def admit(self, width: int, height: int, num_frames: int, steps: int) -> bool:
@@ -193,13 +196,14 @@ def _read_size(
         )
         return 0, 0
     largest = max(limits, key=lambda limit: limit.area)
+    multiple = max(limit.multiple for limit in limits)
     width, height = size or pair or parse_size(defaults["size"])
     if reference and not (size or pair):
-        width, height = size_like(reference, defaults["size"], largest.area)
-    if (size or pair) and not _check_sides(read, "size" if size else "width", width, height):
+        width, height = size_like(reference, defaults["size"], largest.area, multiple)
+    if (size or pair) and not _check_sides(read, "size" if size else "width", (width, height), multiple):
         return 0, 0
     if width * height > largest.area:
-        fitting = "{}x{}".format(*_shrink(width, height, largest.area))
+        fitting = "{}x{}".format(*_shrink(width, height, largest.area, multiple))
         read.refuse(
             "size" if size or not pair else "width",
             f"size={width}x{height} is {width * height} pixels, the most is {largest.area} "
@@ -232,30 +236,30 @@ def _read_width_and_height(read: Fields) -> tuple[int, int] | None:
     return (width, height) if width is not None and height is not None else None
 
 
-def _check_sides(read: Fields, param: str, width: int, height: int) -> bool:
+def _check_sides(read: Fields, param: str, size: tuple[int, int], multiple: int) -> bool:
     faults = []
-    for name, side in (("width", width), ("height", height)):
-        if not PIXELS_PER_TOKEN <= side <= MAX_SIDE:
-            faults.append(f"the {name} {side} is not within {PIXELS_PER_TOKEN}..{MAX_SIDE}")
-        elif side % PIXELS_PER_TOKEN:
-            faults.append(f"the {name} {side} is not a multiple of {PIXELS_PER_TOKEN}")
+    for name, side in zip(("width", "height"), size, strict=True):
+        if not multiple <= side <= MAX_SIDE:
+            faults.append(f"the {name} {side} is not within {multiple}..{MAX_SIDE}")
+        elif side % multiple:
+            faults.append(f"the {name} {side} is not a multiple of {multiple}")
     if faults:
-        nearest = "x".join(str(_nearest_side(side)) for side in (width, height))
-        read.refuse(param, f"size={width}x{height}: {' and '.join(faults)}: set {nearest}.")
+        nearest = "x".join(str(_nearest_side(side, multiple)) for side in size)
+        read.refuse(param, f"size={size[0]}x{size[1]}: {' and '.join(faults)}: set {nearest}.")
     return not faults
 
 
-def _nearest_side(side: int) -> int:
-    nearest = (side + PIXELS_PER_TOKEN // 2) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
-    return min(MAX_SIDE, max(PIXELS_PER_TOKEN, nearest))
+def _nearest_side(side: int, multiple: int) -> int:
+    nearest = (side + multiple // 2) // multiple * multiple
+    return min(MAX_SIDE, max(multiple, nearest))
 
 
-def _shrink(width: int, height: int, area: int) -> tuple[int, int]:
+def _shrink(width: int, height: int, area: int, multiple: int) -> tuple[int, int]:
     """The largest size of about this aspect whose area fits."""
     scale = math.sqrt(area / (width * height))
     short, long = sorted((width, height))
-    short = max(PIXELS_PER_TOKEN, int(short * scale) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN)
-    long = min(int(long * scale), area // short, MAX_SIDE) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
+    short = max(multiple, int(short * scale) // multiple * multiple)
+    long = min(int(long * scale), area // short, MAX_SIDE) // multiple * multiple
     return (short, long) if width < height else (long, short)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from framekeeper.jobs.admission import MAX_FPS, Limits
 from framekeeper.jobs.engines import Engine, EngineState
 from framekeeper.jobs.reference import Mode, mode_of
-from framekeeper.jobs.shape import PIXELS_PER_TOKEN, parse_size
+from framekeeper.jobs.shape import parse_size
 
 #: Width to height of suggested sizes: those of screens, photographs, squares, and each upright.
 ASPECTS = ((16, 9), (4, 3), (1, 1), (3, 4), (9, 16))
@@ -66,11 +66,11 @@ def _sizes(widest: Limits, default: str) -> tuple[tuple[int, int], ...]:
     found = [parse_size(default), parse_size(widest.size)]
     for across, down in ASPECTS:
         scale = sqrt(widest.area / (across * down))
-        width, height = (max(PIXELS_PER_TOKEN, _down(side * scale)) for side in (across, down))
+        width, height = (_down(side * scale, widest.multiple) for side in (across, down))
         if width * height <= widest.area:
             found.append((width, height))
     return tuple(dict.fromkeys(found))
 
 
-def _down(side: float) -> int:
-    return int(side + 1e-6) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
+def _down(side: float, multiple: int) -> int:
+    return max(multiple, int(side + 1e-6) // multiple * multiple)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.fields import Fields, shown
-from framekeeper.jobs.shape import PIXELS_PER_TOKEN, parse_size
+from framekeeper.jobs.shape import parse_size
 from framekeeper.media import picture
 from framekeeper.media.picture import PictureRefused
 
@@ -178,16 +178,15 @@ def read_reference(
     return reference
 
 
-def size_like(reference: Reference, default: str, largest: int) -> tuple[int, int]:
+def size_like(reference: Reference, default: str, largest: int, multiple: int) -> tuple[int, int]:
     """The size of a video from this picture: its proportions, and about as many pixels as the default size.
 
-    Both sides are of the grain of the default's sides, 32 or 16 pixels; the area is at most `largest`.
+    Sides in multiples of so many pixels, an area of at most `largest`.
     """
     width, height = parse_size(default)
-    grain = 2 * PIXELS_PER_TOKEN if not (width % 32 or height % 32) else PIXELS_PER_TOKEN
     aspect = min(LONGEST_ASPECT, max(1 / LONGEST_ASPECT, reference.width / reference.height))
     across = math.sqrt(width * height * aspect)
-    sides = [max(1, round(side / grain)) for side in (across, across / aspect)]
-    while sides[0] * sides[1] * grain**2 > largest and max(sides) > 1:
+    sides = [max(1, round(side / multiple)) for side in (across, across / aspect)]
+    while sides[0] * sides[1] * multiple**2 > largest and max(sides) > 1:
         sides[sides.index(max(sides))] -= 1
-    return sides[0] * grain, sides[1] * grain
+    return sides[0] * multiple, sides[1] * multiple
