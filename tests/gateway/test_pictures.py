@@ -21,6 +21,7 @@ from PIL import Image
 
 from framekeeper.database.pool import Database
 from framekeeper.engine.tidy import keep_of, tidy
+from framekeeper.gateway import body
 from framekeeper.jobs import engines, settle
 from framekeeper.jobs.engines import EngineState
 from framekeeper.media.store import MediaStore
@@ -116,7 +117,7 @@ async def test_official_client_sends_a_file(client: openai.AsyncOpenAI, inputs: 
     assert (image.format, image.mode, image.size) == ("PNG", "RGB", (64, 32))
     assert made.model_extra is not None
     assert made.model_extra["has_input_reference"] is True
-    assert made.size == "96x32"
+    assert made.size == "96x48"
     assert names(inputs) == [f"{made.id}.png"]
 
 
@@ -141,10 +142,10 @@ def test_data_url_in_json_and_in_a_form_and_upstreams_name(http: httpx.Client, i
 def test_size_is_that_of_the_request_or_follows_the_picture(http: httpx.Client, inputs: Path) -> None:
     asked = send(http, png((128, 64)), size="128x128").json()
     assert (asked["size"], stored(inputs, asked["id"]).size) == ("128x128", (128, 64))
-    assert send(http, png((64, 128))).json()["size"] == "32x96"
+    assert send(http, png((64, 128))).json()["size"] == "48x96"
     assert send(http, png((64, 64))).json()["size"] == "64x64"
     large = send(http, png((2000, 1000))).json()
-    assert (large["size"], stored(inputs, large["id"]).size) == ("96x32", (96, 48))
+    assert (large["size"], stored(inputs, large["id"]).size) == ("96x48", (96, 48))
 
 
 def test_each_model_says_whether_it_takes_one(http: httpx.Client, inputs: Path) -> None:
@@ -318,6 +319,39 @@ async def test_picture_goes_with_its_job(
     (inputs / "video_0.png").write_bytes(b"young")
     await tidy(database, MediaStore(settings.media_directory), keep_of(settings))
     assert names(inputs) == sorted(["notes.txt", "video_0.png", f"{waiting}.png", f"{running}.png"])
+
+
+async def test_picture_of_a_job_that_was_rolled_back_is_taken_away(
+    web: httpx.AsyncClient, database: Database, inputs: Path
+) -> None:
+    await database.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'not today'; END $$
+        """
+    )
+    # It is raised when the job's row is written and its picture has the job's name.
+    await database.execute(
+        "CREATE TRIGGER refused BEFORE UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    parts = {"prompt": (None, "a"), "model": (None, "both"), "input_reference": ("a.png", png())}
+    answer = await web.post("/v1/videos", files=parts, headers={"Idempotency-Key": "one"})
+    assert answer.status_code == 500
+    assert await asyncio.to_thread(inputs.exists)
+    assert names(inputs) == []
+    assert (await web.get("/v1/videos")).json()["data"] == []
+
+
+def test_more_uploads_at_once_than_a_process_holds_are_told_to_come_again(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padded = png() + bytes(3 * 1024 * 1024)
+    monkeypatch.setattr(body, "MAX_HELD", 2 * 1024 * 1024)
+    answer = send(http, padded)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "uploads_busy")
+    assert answer.headers["retry-after"] == "5"
+    monkeypatch.undo()
+    assert send(http, padded).status_code == 200
 
 
 async def test_many_at_once_are_all_taken(web: httpx.AsyncClient, inputs: Path) -> None:

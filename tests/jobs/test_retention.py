@@ -19,7 +19,7 @@ from framekeeper.jobs import lookup, retention, settle
 from framekeeper.jobs.retention import Keep
 from framekeeper.jobs.submit import Terms, submit
 from framekeeper.jobs.video import Video, VideoState
-from framekeeper.media.store import MediaStore
+from framekeeper.media.store import INPUT_FILE, MediaStore
 from jobs.records import request
 
 
@@ -136,6 +136,28 @@ async def test_files_of_waiting_and_running_jobs_stay_however_old(
         os.utime(store.directory(video.id), (1, 1))
     await tidy(database, store, Keep(seconds=1, videos=1, bytes=1, record_seconds=1))
     assert all(store.directory(video.id).exists() for video in (waiting, running))
+
+
+async def test_picture_stays_until_its_job_is_final_and_of_no_job_until_it_is_old(
+    database: Database, store: MediaStore
+) -> None:
+    terms = Terms(input_file=INPUT_FILE)
+    waiting, running, done = [await submit(database, "tiny", request(), terms) for _ in range(3)]
+    assert waiting.input_file == f"inputs/{waiting.id}.png"
+    await settle.claim(database, running.id, engine_id="e", run_id="r")
+    held = await settle.claim(database, done.id, engine_id="e", run_id="r")
+    assert held is not None
+    await settle.complete(database, held, video_file="1.mp4", thumbnail_file="1.jpg", size=1, facts={})
+    store.input(done.id).parent.mkdir(parents=True)
+    old, young = store.input(done.id[:-4] + "0000"), store.input(done.id[:-4] + "1111")
+    half, others = old.with_name(".0.part"), old.with_name("holiday.png")
+    for path in (*(store.input(each.id) for each in (waiting, running, done)), old, young, half, others):
+        path.write_bytes(b"x")
+        if path != young:
+            os.utime(path, (1, 1))
+    await tidy(database, store, Keep())
+    left = [store.input(waiting.id), store.input(running.id), young, others]
+    assert sorted(store.input(done.id).parent.iterdir()) == sorted(left)
 
 
 async def test_record_is_forgotten_after_its_own_time(database: Database, store: MediaStore) -> None:

@@ -149,18 +149,21 @@ async def abandoned(database: Database, root: Path, *, orphan_seconds: float = O
 async def abandoned_inputs(
     database: Database, store: MediaStore, *, orphan_seconds: float = ORPHAN_SECONDS
 ) -> list[Path]:
-    """Pictures that no job will start from any more: its job is final, or old files of none.
+    """Pictures that no job will start from any more: those of final jobs, and old files of no job.
 
-    Raises DatabaseUnavailable.
+    What is not named as we name them is left alone. Raises DatabaseUnavailable.
     """
-    found = {path.stem: path for path in store.inputs() if path.suffix == ".png"}
-    ids = [name for name in found if accepted_at(name) is not None]
-    rows = await database.fetch_all(
-        "SELECT id, state FROM videos WHERE id = ANY(%(ids)s)", {"ids": ids}
-    ) if ids else []  # fmt: skip
+    found = store.inputs()
+    pictures = {path.stem: path for path in found if accepted_at(path.stem) is not None}
+    rows = []
+    if pictures:
+        rows = await database.fetch_all(
+            "SELECT id, state FROM videos WHERE id = ANY(%(ids)s)", {"ids": list(pictures)}
+        )
     states = {row["id"]: VideoState(row["state"]) for row in rows}
-    left = [found[video_id] for video_id, state in states.items() if state.final]
-    nobodys = [path for path in store.inputs() if path.stem not in states]
+    left = [pictures[video_id] for video_id, state in states.items() if state.final]
+    half = [path for path in found if path.suffix == ".part"]
+    nobodys = [path for video_id, path in pictures.items() if video_id not in states] + half
     return left + [path for path in nobodys if _age(path) >= orphan_seconds]
 
 
