@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from engine_runtime import engine_python
-from framekeeper.checkpoint import layout, tiny
+from framekeeper.checkpoint import layout, pictures, tiny
+from framekeeper.doctor.weights.check import check_headers, check_values
 
 
-def make(python: Path | str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def make(
+    python: Path | str, directory: Path, *kind: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [python, "-m", "framekeeper.checkpoint.tiny", directory],
+        [python, "-m", "framekeeper.checkpoint.tiny", directory, *kind],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -66,6 +69,32 @@ def test_older_version_is_replaced(tmp_path: Path, checkpoint: Path) -> None:
     (tmp_path / "stale").write_text("from an older version")
     assert make(engine_python(), tmp_path).returncode == 0
     assert sums(tmp_path) == sums(checkpoint)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "takes", "channels"), [("ti2v", "optional", (48, 48)), ("i2v", "required", (36, 16))]
+)
+def test_kinds_for_pictures_have_the_published_models_form(
+    tmp_path: Path, kind: str, takes: str, channels: tuple[int, int]
+) -> None:
+    (tmp_path / tiny.MARKER).write_text(json.dumps({"version": tiny.VERSION}))
+    assert make(engine_python(), tmp_path, kind).returncode == 0, "another kind is replaced"
+    assert tiny.is_current(tmp_path, kind)
+    assert not tiny.is_current(tmp_path)
+    checked = check_headers(tmp_path)
+    assert (layout.faults(tmp_path), checked.findings, check_values(checked)) == ([], (), [])
+    assert pictures.taken(tmp_path) == takes
+    assert layout.experts(tmp_path) == (1 if kind == "ti2v" else 2)
+    config = json.loads((tmp_path / "transformer" / "config.json").read_text())
+    assert (config["in_channels"], config["out_channels"]) == channels
+
+
+def test_an_unknown_kind_is_misuse(tmp_path: Path) -> None:
+    result = make(sys.executable, tmp_path / "model", "s2v")
+    assert result.returncode == 2
+    assert "[t2v|ti2v|i2v]" in result.stderr
+    assert not (tmp_path / "model").exists()
 
 
 def test_same_version_is_left_alone(tmp_path: Path) -> None:
