@@ -230,7 +230,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
 )
 
-#: What issue and design name, and no section can measure, with the reason.
+#: What one may look for, and no section can measure, with the reason.
 WITHOUT = (
     ("TeaCache", "refused by a rule: vllm-omni 0.30 has no extractor for Wan"),
     (
