@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from contextlib import suppress
 from typing import Any
@@ -130,6 +132,7 @@ def test_most_bytes_is_never_too_few() -> None:
         (header_only(100_000, 100_000), "the most are 40 megapixels"),
         (header_only(16_385, 1), "has 16385x1, the most are 40 megapixels and 16384 a side"),
         (header_only(8000, 6000), "has 8000x6000"),
+        (file(plain((5000, 4000)), "WEBP"), "has 5000x4000, the most are 16 megapixels in a WebP"),
         (file(plain(), save_all=True, append_images=[plain(colour="blue")]), "animated"),
         (file(plain(), "WEBP", save_all=True, append_images=[plain(colour="blue")]), "animated"),
         (file(plain(), "JPEG") + b"\xff\xda" * 101, "more than 100 scans"),
@@ -161,3 +164,20 @@ def test_broken_bytes_never_raise_anything_else() -> None:
 def test_phone_jpeg_with_a_second_picture_behind_it_is_taken() -> None:
     both = file(plain(), "MPO", save_all=True, append_images=[plain(colour="blue")])
     assert read(rewritten(both, 64, 48)).getpixel((5, 5)) == pytest.approx((254, 0, 0), abs=3)
+
+
+@pytest.mark.slow
+def test_largest_picture_is_decoded_in_little_more_memory_than_it_has_pixels() -> None:
+    """8000x5000 pixels of four bytes are 153 MiB; the whole program stays below 256."""
+    code = """
+import pathlib, re, sys
+from framekeeper.media.picture import rewritten
+png = rewritten(sys.stdin.buffer.read(), 832, 480)
+status = pathlib.Path("/proc/self/status").read_text()
+print(len(png) > 0, int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)
+"""
+    data = file(Image.new("RGBA", (8000, 5000), (9, 9, 9, 99)), compress_level=1)
+    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+    made, peak = done.stdout.split()
+    assert made == b"True"
+    assert int(peak) < 256

@@ -17,6 +17,7 @@ from framekeeper.database.pool import Connection, Database
 from framekeeper.errors import FramekeeperError, InvalidRequest
 from framekeeper.gateway import content, metrics, pictures
 from framekeeper.gateway.auth import Caller, SubmitterOf, granted
+from framekeeper.gateway.body import forget
 from framekeeper.gateway.outlook import FRESH_SECONDS, Outlook, OutlookOf, Room, bound_of, quota_of
 from framekeeper.gateway.state import DatabaseOf, SettingsOf
 from framekeeper.gateway.webhooks import check_url
@@ -55,7 +56,7 @@ class Acceptance:
     ) -> None:
         given = request.headers.get("idempotency-key")
         self._key = None if given is None else idempotency.checked(given)
-        self._caller, self._outlook = caller, outlook
+        self._request, self._caller, self._outlook = request, caller, outlook
         self._database, self._settings = database, settings
 
     async def accept(
@@ -78,6 +79,7 @@ class Acceptance:
         batch_id = f"batch_{uuid4().hex}" if batch else None
         async with pictures.Staged(media) as staged, AsyncExitStack() as stack:
             await staged.write(wanted)
+            forget(self._request)
             rooms = {
                 model: await stack.enter_async_context(
                     self._outlook.room(self._database, model, bound_of(self._settings), jobs=jobs)

@@ -27,8 +27,8 @@ MAX_BODY = 1024 * 1024
 MAX_WITH_PICTURE = 14 * MAX_BODY
 #: One of these stands in the first MiB of a body that has a picture: all other fields together are shorter.
 PICTURE_SIGNS = (b"filename", b"data:image/")
-#: Bytes of all large bodies that a process reads at once.
-MAX_HELD = 256 * MAX_BODY
+#: Bytes of all large bodies that a process holds at once.
+MAX_HELD = 96 * MAX_BODY
 #: What is read and dropped of a body that is too large, so that its sender gets to read the answer.
 MAX_DRAINED = 24 * MAX_BODY
 MAX_FIELDS = 100
@@ -87,11 +87,18 @@ async def read_fields(request: Request) -> dict[str, Any]:
     raise UnsupportedMediaType(f"Content-Type {given}: {UnsupportedMediaType.advice}")
 
 
+def forget(request: Request) -> None:
+    """What was sent is stored: there is room for another body, though this request may go on for long."""
+    request.state.body.let_go()
+
+
 async def _read(request: Request) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > MAX_DRAINED:
         raise BodyTooLarge
-    body = _Body()
+    body = request.state.body = _Body()
+    if (task := asyncio.current_task()) is not None:
+        task.add_done_callback(lambda _: body.let_go())
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
@@ -100,8 +107,6 @@ async def _read(request: Request) -> bytes:
                     break
     except TimeoutError:
         raise BodyTooSlow from None
-    finally:
-        body.let_go()
     if body.received > len(body.kept):
         raise BodyTooLarge
     if not body.kept:
@@ -113,7 +118,7 @@ class _Body:
     """What has arrived of one body; only one with a picture in it is kept beyond 1 MiB."""
 
     held = 0
-    """Bytes of large bodies that are being read, in this process."""
+    """Bytes of large bodies whose requests this process is busy with."""
 
     def __init__(self) -> None:
         self.kept = bytearray()
@@ -139,7 +144,7 @@ class _Body:
             self._counted += more
 
     def let_go(self) -> None:
-        """It is read, or never will be."""
+        """Its request needs it no more."""
         _Body.held -= self._counted
         self._counted = 0
 

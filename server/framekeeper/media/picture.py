@@ -13,8 +13,8 @@ from PIL import ExifTags, Image, ImageOps
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_BYTES = 10 * 1024 * 1024
-#: Pillow takes four bytes for each of these, and decoding and converting takes that two or three times.
-MOST_PIXELS = 40_000_000
+#: Pillow takes four bytes for each of these, and sixteen while it decodes a WebP.
+MOST_PIXELS = {"PNG": 40_000_000, "JPEG": 40_000_000, "MPO": 40_000_000, "WEBP": 16_000_000}
 MOST_SIDE = 16_384
 #: Each scan of a progressive JPEG is a pass over all of it; encoders write ten or so, an attacker thousands
 #: (https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf).
@@ -50,15 +50,16 @@ def measure(data: bytes) -> tuple[int, int]:
         )
     with _opened(data) as image:
         width, height = image.size
-        if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
-            raise _too_large(f"{width}x{height}")
+        kind = image.format or ""
+        if width * height > MOST_PIXELS[kind] or max(width, height) > MOST_SIDE:
+            raise _too_large(f"{width}x{height}", kind)
         # A phone's JPEG may hold a second picture behind the first (MPO); it is not animated by that.
-        if getattr(image, "is_animated", False) and image.format in ("PNG", "WEBP"):
+        if getattr(image, "is_animated", False) and kind in ("PNG", "WEBP"):
             raise PictureRefused("is animated: send a single picture.")
-        if image.format != "PNG" and data.count(b"\xff\xda") > MOST_SCANS:
+        if kind in ("JPEG", "MPO") and data.count(b"\xff\xda") > MOST_SCANS:
             raise PictureRefused(f"is a JPEG of more than {MOST_SCANS} scans: save it anew and send that.")
         # That of a PNG may stand behind its pixels, and would have them decoded.
-        sideways = image.format != "PNG" and image.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS
+        sideways = kind != "PNG" and image.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS
     return (height, width) if sideways else (width, height)
 
 
@@ -71,8 +72,9 @@ def rewritten(data: bytes, width: int, height: int) -> bytes:
     measure(data)
     with _opened(data) as image:
         try:
+            # Only a JPEG can be decoded smaller than it is, by halves.
             image.draft("RGB", _covering(*image.size, max(width, height), max(width, height)))
-            whole = _upright_rgb(image)
+            whole = _upright_rgb(image, width, height)
             size = _covering(*whole.size, width, height)
             if size != whole.size:
                 whole = whole.resize(size, Image.Resampling.LANCZOS)
@@ -104,25 +106,41 @@ def _opened(data: bytes) -> Image.Image:
         raise PictureRefused(f"{said}: {_SEND}.") from error
 
 
-def _too_large(found: str) -> PictureRefused:
-    return PictureRefused(
-        f"has {found}, the most are {MOST_PIXELS // 1_000_000} megapixels and {MOST_SIDE} a side: "
-        "send a smaller picture."
-    )
+def _too_large(found: str, kind: str = "PNG") -> PictureRefused:
+    most = f"{MOST_PIXELS[kind] // 1_000_000} megapixels{' in a WebP' if kind == 'WEBP' else ''}"
+    return PictureRefused(f"has {found}, the most are {most} and {MOST_SIDE} a side: send a smaller picture.")
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
-    # In place, as at every step below: a copy of the largest picture is 160 MB.
-    ImageOps.exif_transpose(image, in_place=True)
+def _upright_rgb(image: Image.Image, width: int, height: int) -> Image.Image:
+    """It as RGB and upright, smaller by a whole factor where it still covers width x height pixels then.
+
+    By stripes: a second copy of the largest picture would be 160 MB more.
+    """
+    image.load()
+    orientation = image.getexif().get(ExifTags.Base.Orientation)
+    if orientation in _SIDEWAYS:
+        width, height = height, width
+    factor = max(1, min(image.width // width, image.height // height))
+    whole = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    stripe = factor * max(1, 256 // factor)
+    for top in range(0, image.height, stripe):
+        part = _rgb(image.crop((0, top, image.width, min(top + stripe, image.height))))
+        whole.paste(part.reduce(factor) if factor > 1 else part, (0, top // factor))
+    whole.getexif()[ExifTags.Base.Orientation] = orientation or 1
+    ImageOps.exif_transpose(whole, in_place=True)
+    return whole
+
+
+def _rgb(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
-        seen = image if image.mode == "RGBA" else image.convert("RGBA")
+        seen = image.convert("RGBA")
         white = Image.new("RGB", seen.size, "white")
         white.paste(seen, mask=seen.getchannel("A"))
         return white
     if image.mode.startswith("I"):
         # Greys of 16 bits, which Pillow would cut off at 255.
-        return image.convert("I").point(lambda grey: grey * (1 / 256)).convert("L").convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
+        image = image.convert("I").point(lambda grey: grey * (1 / 256)).convert("L")
+    return image.convert("RGB")
 
 
 def _covering(width: int, height: int, wanted_width: int, wanted_height: int) -> tuple[int, int]:
