@@ -162,7 +162,7 @@ def test_announced_huge_body_is_refused_before_it_is_sent(shared_http: httpx.Cli
     address = shared_http.base_url
     with socket.create_connection((address.host, address.port or 0), timeout=10) as link:
         link.sendall(
-            b"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999\r\n\r\n{"
         )
         assert link.recv(4096).startswith(b"HTTP/1.1 413 ")
@@ -174,7 +174,7 @@ def test_body_cut_off_by_the_connection_makes_no_job(shared_http: httpx.Client) 
     for kind, body in ((FORM, b"prompt=a+cat&fps"), (JSON, b'{"prompt": "a cat"}')):
         with socket.create_connection((address.host, address.port or 0), timeout=10) as link:
             link.sendall(
-                f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+                f"POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
                 f"Content-Length: {len(body) + 9}\r\n\r\n".encode()
                 + body
             )
