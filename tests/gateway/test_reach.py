@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from framekeeper.gateway.reach import Names, open_to_all, reached_beyond_loopback
 from framekeeper.settings import Settings
 from gateway.serving import served
+from system import System
 
 LOOPBACK = [
     "127.0.0.1:8000",
@@ -111,3 +113,28 @@ def test_an_open_gateway_that_others_reach_warns_unless_it_was_meant(
         assert "\n" not in warning
     assert open_to_all(settings(**values, auth="off")) is None
     assert open_to_all(settings(**values, auth="on")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({}, 1),
+        ({"auth": "off"}, 0),
+        ({"auth": "on"}, 0),
+        ({"publish": "127.0.0.1:8000"}, 0),
+    ],
+    ids=["open", "meant", "keys", "published-on-loopback"],
+)
+def test_the_warning_is_one_line_of_the_gateways_log(
+    tmp_path: Path, postgres_url: str, values: dict[str, str], lines: int
+) -> None:
+    system = System(tmp_path, postgres_url, host="0.0.0.0", gateway_processes=2, **values)
+    try:
+        url = system.start_gateway()
+        assert httpx.get(f"{url}/health/live", headers={"Host": "gateway:8000"}).status_code == 200
+        log = "".join(file.read_text() for file in tmp_path.glob("gateway*.log"))
+        assert log.count("without API keys: whoever reaches it") == lines, log
+        system.close()
+    finally:
+        system.abandon()
