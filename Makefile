@@ -64,7 +64,7 @@ up: ## compose: build what is missing, start all, wait until a video could be ma
 	docker compose up --detach --wait
 
 down: ## compose: stop all; videos, jobs and caches stay in their volumes
-	docker compose down
+	docker compose --profile "*" down
 
 # An engine of its own where DOCKER_HOST is not set: about 5 minutes the first time, 2 GB to download. Debian 12, as root.
 DOCKER := $(abspath build/docker)

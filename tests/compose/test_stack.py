@@ -138,7 +138,7 @@ def test_a_profile_for_another_host_stops_the_engine_with_its_sentence(stack: St
         [engine] = refused(stack, "host.memory: 112GiB")["engines"]
         assert (engine["state"], engine["phase"]) == ("failed", "refused")
     finally:
-        stack.up()
+        stack.mend()
     assert stack.finished(stack.make())["status"] == "completed"
 
 
@@ -156,5 +156,5 @@ def test_truncated_weights_stop_the_engine_and_good_ones_start_it_again(stack: S
         assert (engine["state"], engine["phase"]) == ("failed", "refused")
     finally:
         model("shutil.rmtree(model)")
-        stack.up()
+        stack.mend()
     assert stack.finished(stack.make())["status"] == "completed"
