@@ -49,6 +49,7 @@ async def finish_videos(database: Database, media: Path) -> None:
 async def test_every_call_of_the_javascript_client_works(
     script: Path, url: str, database: Database, settings: Settings
 ) -> None:
+    await database.execute('UPDATE engines SET admits = admits || \'{"image": "optional"}\'')
     engine = asyncio.create_task(finish_videos(database, settings.media_directory))
     node = await asyncio.create_subprocess_exec(
         "node", script, url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -71,5 +72,7 @@ async def test_every_call_of_the_javascript_client_works(
         "early": ["ConflictError", 409, "video_not_finished", "video_id"],
         "reused": ["ConflictError", 409, "idempotency_key_reused", "Idempotency-Key"],
         "picture": ["BadRequestError", 400, "invalid_request", "input_reference"],
+        "started": [True, True],
+        "elsewhere": ["BadRequestError", 400, "invalid_request", "input_reference"],
         "models": ["tiny"],
     }

@@ -41,6 +41,18 @@ seen.early = await caught(() => client.videos.downloadContent(first.id));
 seen.reused = await caught(() => client.videos.create({ prompt: "another" }, { headers }));
 const picture = await toFile(Buffer.from("GIF89a"), "cat.gif");
 seen.picture = await caught(() => client.videos.create({ prompt: "a cat", input_reference: picture }));
+const pixel =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+const starts = [
+  await toFile(Buffer.from(pixel, "base64"), "pixel.png"),
+  { image_url: `data:image/png;base64,${pixel}` },
+];
+seen.started = [];
+for (const input_reference of starts) {
+  seen.started.push((await client.videos.create({ prompt: "a cat", input_reference })).has_input_reference);
+}
+const elsewhere = { image_url: "http://127.0.0.1:9/cat.png" };
+seen.elsewhere = await caught(() => client.videos.create({ prompt: "a cat", input_reference: elsewhere }));
 seen.models = [];
 for await (const model of client.models.list()) seen.models.push(model.id);
 console.log(JSON.stringify(seen));
