@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openai
 import pytest
 from PIL import Image
 
@@ -23,7 +24,9 @@ from framekeeper.jobs import submit
 from framekeeper.jobs.video import Video, VideoRequest
 from framekeeper.media.encode import read_video
 from framekeeper.media.inspect import inspect
-from system import System
+from system import System, wait_for
+
+pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
 
 Frames = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -41,6 +44,7 @@ def started(home: Path, database_url: str, kind: str) -> Iterator[System]:
     )
     try:
         system.start_supervisor()
+        system.urls = [system.start_gateway()]
         system.wait_ready()
         yield system
         system.close()
@@ -104,6 +108,22 @@ def test_the_first_frame_depends_on_the_picture_and_on_nothing_else(system: Syst
     assert np.array_equal(red, again)
     assert not np.array_equal(red[0], blue[0])
     assert np.abs(red[0].astype(int) - blue[0]).mean() > 1, "more than what the encoder loses"
+
+
+def test_official_client_gets_a_video_from_its_file(system: System, tmp_path: Path) -> None:
+    Image.fromarray(picture((20, 200, 20))).save(tmp_path / "cat.jpg")
+    client = openai.OpenAI(base_url=f"{system.urls[0]}/v1", api_key="unused", max_retries=0)
+    video = client.videos.create_and_poll(
+        prompt="a cat", size="64x96", input_reference=tmp_path / "cat.jpg", poll_interval_ms=50
+    )
+    assert (video.status, video.error) == ("completed", None)
+    client.videos.download_content(video.id).write_to_file(tmp_path / "out.mp4")
+    frames = read_video(tmp_path / "out.mp4")
+    assert frames.shape[1:] == (96, 64, 3)
+    assert inspect(frames).fault is None
+    wait_for(
+        "the picture goes with its job", lambda: not list((system.media / "inputs").glob(f"{video.id}*")), 10
+    )
 
 
 def test_without_a_picture_a_model_of_both_kinds_goes_by_the_text_and_the_other_refuses(

@@ -60,6 +60,9 @@ class ObservedWorker:
             # Upstream prefers the boundary it was started with to the request's.
             wanted = req.sampling_params.boundary_ratio
             pipeline.boundary_ratio = self._loaded_boundary if wanted is None else wanted
+            if pipeline.boundary_ratio is None and pipeline.transformer_2 is None:
+                # Never reached. Without one upstream warns on every video that it guesses.
+                pipeline.boundary_ratio = 0.0
             return super().execute_model(req, *args, **kwargs)  # type: ignore[misc]
         except OmniClientError as error:
             return DiffusionOutput.from_exception(error)
