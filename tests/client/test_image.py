@@ -11,8 +11,8 @@ import httpx
 import pytest
 from PIL import Image
 
-from cluster import Cluster, new_database
-from faulty import begin
+from cluster import Cluster
+from faulty import serving
 from framekeeper.client.commands import MOST_PICTURE
 from framekeeper.media import picture
 from framekeeper.media.encode import read_video
@@ -26,14 +26,9 @@ def service(
     postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """A service whose model takes pictures."""
-    for url in new_database(postgres_cluster, postgres_template):
-        system = begin(tmp_path_factory.mktemp("image"), url, [], script={"image": "optional"})
-        try:
-            system.urls = [system.start_gateway()]
-            yield system
-            system.close()
-        finally:
-            system.abandon()
+    yield from serving(
+        postgres_cluster, postgres_template, tmp_path_factory.mktemp("image"), image="optional"
+    )
 
 
 def generate(service: System, *arguments: object) -> tuple[int, str, str]:

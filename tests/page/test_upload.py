@@ -12,8 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from cluster import Cluster, new_database
-from faulty import begin
+from cluster import Cluster
+from faulty import serving
 from system import System, wait_for
 
 pytestmark = pytest.mark.slow
@@ -24,16 +24,13 @@ def service(
     postgres_cluster: Cluster, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[System]:
     """As the page's other service, but its model needs a picture."""
-    for url in new_database(postgres_cluster, postgres_template):
-        system = begin(
-            tmp_path_factory.mktemp("upload"), url, [], script={"image": "required", "step_seconds": 0.1}
-        )
-        try:
-            system.urls = [system.start_gateway()]
-            yield system
-            system.close()
-        finally:
-            system.abandon()
+    yield from serving(
+        postgres_cluster,
+        postgres_template,
+        tmp_path_factory.mktemp("upload"),
+        image="required",
+        step_seconds=0.1,
+    )
 
 
 def file(size: tuple[int, int] = (128, 64), kind: str = "PNG", name: str = "cat.png") -> dict[str, Any]:
