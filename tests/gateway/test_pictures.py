@@ -257,6 +257,20 @@ def test_two_pictures_two_files_and_a_file_for_the_prompt_are_refused(http: http
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
 
 
+def test_damaged_picture_of_a_batch_is_told_with_its_place_and_refuses_all(
+    http: httpx.Client, inputs: Path
+) -> None:
+    whole, cut = png((300, 300), kind="JPEG"), png((300, 300), kind="JPEG")[:-200]
+    requests = [
+        {"prompt": "a cat", "model": "both", "input_reference": {"image_url": data_url(each, "image/jpeg")}}
+        for each in (whole, cut)
+    ]
+    answer = http.post("/v1/videos/batch", json={"requests": requests})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "requests[1].input_reference")
+    assert answer.json()["error"]["message"].startswith("requests[1]: input_reference cannot be decoded")
+    assert names(inputs) == []
+
+
 def test_file_part_that_was_cut_in_half_makes_no_job(http: httpx.Client, inputs: Path) -> None:
     file = ("a.png", png((256, 256)))
     parts: dict[str, Any] = {"prompt": (None, "a cat"), "model": (None, "both"), "input_reference": file}

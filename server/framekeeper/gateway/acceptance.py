@@ -78,7 +78,7 @@ class Acceptance:
         await asyncio.to_thread(content.require_space, media, self._settings.min_free_bytes, needed)
         batch_id = f"batch_{uuid4().hex}" if batch else None
         async with pictures.Staged(media) as staged, AsyncExitStack() as stack:
-            await staged.write(wanted)
+            await staged.write(wanted, batch=batch)
             forget(self._request)
             rooms = {
                 model: await stack.enter_async_context(

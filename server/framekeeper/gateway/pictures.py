@@ -64,18 +64,23 @@ class Staged:
             for video_id in self._published:
                 self._store.remove_input(video_id)
 
-    async def write(self, wanted: Sequence[Admitted]) -> None:
+    async def write(self, wanted: Sequence[Admitted], *, batch: bool = False) -> None:
         """Write the pictures of these jobs. Raises InvalidRequest for a damaged one, StorageFull."""
         loop = asyncio.get_running_loop()
         for number, each in enumerate(wanted):
             if each.reference is not None:
-                await loop.run_in_executor(_DECODER, self._write, number, each.reference, each.request)
+                where = f"requests[{number}]" if batch else ""
+                await loop.run_in_executor(_DECODER, self._write, number, each.reference, each.request, where)
 
-    def _write(self, number: int, given: Reference, request: VideoRequest) -> None:
+    def _write(self, number: int, given: Reference, request: VideoRequest, where: str) -> None:
         try:
             png = picture.rewritten(given.data, request.width, request.height)
         except PictureRefused as refused:
-            raise InvalidRequest(f"{given.field} {refused}", param=given.field) from None
+            message = f"{given.field} {refused}"
+            raise InvalidRequest(
+                f"{where}: {message}" if where else message,
+                param=f"{where}.{given.field}" if where else given.field,
+            ) from None
         directory = self._store.root / INPUTS
         part = self._parts[number] = directory / f".{uuid4().hex}.part"
         try:
