@@ -19,7 +19,7 @@ from framekeeper.media import picture
 from framekeeper.media.picture import PictureRefused
 from framekeeper.media.store import INPUTS, MediaStore
 
-#: One at a time in a process: decoding the largest picture takes 200 MB (see tests/media/test_picture.py).
+#: One at a time in a process: decoding the largest picture takes 260 MB (see tests/media/test_picture.py).
 _DECODER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="picture")
 
 
