@@ -96,13 +96,14 @@ def test_up_migrates_a_database_of_an_older_version(removed: Stack) -> None:
         "migrate(load().database_url, '0003')"
     )
     removed.compose("run", "--rm", "--no-deps", "-T", "--entrypoint", "python", "migrate", "-c", migrate)
+    old = f"video_{0:032x}"
     asked = json.dumps(to_builtins(request(prompt="a cat")))
     query(
         removed,
         "INSERT INTO videos (id, model, queue, request, state, steps, attempt)"
-        f" VALUES ('video_old', 'wan2.2-t2v-tiny', 'wan2.2-t2v-tiny/6', $${asked}$$, 'cancelled', 6, 1)",
+        f" VALUES ('{old}', 'wan2.2-t2v-tiny', 'wan2.2-t2v-tiny/6', $${asked}$$, 'cancelled', 6, 1)",
     )
     removed.up()
     assert query(removed, "SELECT version_num FROM alembic_version") > "0003"
-    assert removed.status("video_old")["status"] == "cancelled"
+    assert removed.status(old)["status"] == "cancelled"
     assert removed.finished(removed.make())["status"] == "completed"
