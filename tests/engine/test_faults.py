@@ -36,6 +36,19 @@ def test_job_survives_worker_kill(start: Start) -> None:
     assert system.engine()["restarts"] == 1
 
 
+def test_job_survives_the_kill_of_a_warden_whose_grandchild_holds_its_output(start: Start) -> None:
+    child = {"at": "step", "step": 0, "what": "child"}
+    system = start([child], script={"step_seconds": 0.1})
+    video_id = submitted(system)
+    running(system, video_id)
+    before = system.engine_processes()
+    assert len(before) == 3, "warden, worker, and the child that left the session"
+    (warden,) = [pid for pid, command in before.items() if "warden.py" in command]
+    os.kill(warden, signal.SIGKILL)
+    assert final(system, video_id).state == "completed"
+    assert not set(before) & set(system.engine_processes())
+
+
 def test_job_survives_warden_kill(start: Start) -> None:
     system = start([], script={"step_seconds": 0.1})
     video_id = submitted(system)

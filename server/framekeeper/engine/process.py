@@ -142,7 +142,7 @@ class WorkerProcess:
             self._lifeline = None
 
     async def _wait(self) -> Exit:
-        code = await self._warden.wait()
+        await _ended(self._warden.pid)
         self._drop_lifeline()
         # A warden that was itself killed leaves its processes to us.
         try:
@@ -153,7 +153,10 @@ class WorkerProcess:
             await asyncio.wait_for(asyncio.shield(self._reader), 2)
         self._reader.cancel()
         self.channel.close()
-        return Exit.of(code, self._reason)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._warden.wait(), 2)
+        code = self._warden.returncode
+        return Exit.of(-signal.SIGKILL if code is None else code, self._reason)
 
     async def _read_output(self, log_file: Path) -> None:
         _begin_anew(log_file)
@@ -170,6 +173,25 @@ class WorkerProcess:
             # A full disk must not stop the engine: its log is the least that can be lost.
             with contextlib.suppress(OSError), log_file.open("a") as file:
                 file.write(text + "\n")
+
+
+async def _ended(pid: int) -> None:
+    """Wait for the end of a child.
+
+    asyncio's own wait lasts until nobody holds the child's output any more: for ever, where a warden was
+    killed and a process that it would have ended lives on.
+    """
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(watched, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(watched)
+        os.close(watched)
 
 
 def _is_tracker(pid: int) -> bool:
