@@ -79,6 +79,7 @@ def test_a_page_of_another_origin_changes_nothing(shared_http: httpx.Client) -> 
     for headers in (
         {"Origin": "https://elsewhere.example"},
         {"Origin": "null"},
+        {"Origin": "http://[no-address"},
         {"Origin": base, "Sec-Fetch-Site": "cross-site"},
         {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"},
     ):

@@ -38,6 +38,7 @@ STRANGE = [
     "localhost.evil.example",
     "evil.local.example",
 ]
+MALFORMED = ["", "localhost:80@evil.example", "localhost:evil", "[::1", "[::1]evil.example", "::1", "[]"]
 
 
 def settings(**values: Any) -> Settings:
@@ -47,9 +48,9 @@ def settings(**values: Any) -> Settings:
 @pytest.mark.parametrize(
     ("values", "answered", "refused"),
     [
-        ({}, LOOPBACK, [*NEAR, *STRANGE, ""]),
+        ({}, LOOPBACK, [*NEAR, *STRANGE, *MALFORMED]),
         ({"host": "localhost"}, LOOPBACK, STRANGE),
-        ({"host": "0.0.0.0"}, [*LOOPBACK, *NEAR], STRANGE),
+        ({"host": "0.0.0.0"}, [*LOOPBACK, *NEAR], [*STRANGE, *MALFORMED]),
         ({"host": "::"}, [*LOOPBACK, *NEAR], STRANGE),
         ({"allowed_hosts": "v.example, Other.example"}, ["v.example", "other.example:8000"], STRANGE),
         ({"allowed_hosts": "*"}, [*LOOPBACK, *NEAR, *STRANGE], []),

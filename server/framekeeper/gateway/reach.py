@@ -7,6 +7,7 @@ names only that no stranger can have: https://github.com/brannondorsey/dns-rebin
 
 from __future__ import annotations
 
+import re
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -16,6 +17,7 @@ from framekeeper.settings import Settings
 #: with cluster.local, Docker's name of the host with internal.
 PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")
 ANY = "*"
+_HOST = re.compile(r"(?:\[([^][]*)\]|([^:]*))(?::[0-9]*)?", re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
@@ -61,6 +63,8 @@ class Names:
         if self._any or header is None:
             return True
         host = _without_port(header).lower().removesuffix(".")
+        if not host:
+            return False
         if host in self._named or is_loopback(host):
             return True
         if self._loopback_only:
@@ -70,9 +74,9 @@ class Names:
 
 
 def _without_port(header: str) -> str:
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    """The name or address; nothing where the header is no host with or without a port."""
+    match = _HOST.fullmatch(header)
+    return (match[1] or match[2] or "") if match else ""
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
