@@ -291,13 +291,18 @@ class _Launch:
 def _invitation(settings: Settings, profile: Profile) -> str:
     """What to do with a system that is ready: lines to paste into a shell."""
     url = base_url(settings)
-    body = shlex.quote('{"model": "%s", "prompt": "a cat walks on the grass"}' % profile.serves)  # noqa: UP031
+    prompt = "a cat walks on the grass"
+    body = shlex.quote(f'{{"model": "{profile.serves}", "prompt": "{prompt}"}}')
+    sent, with_what = f"-H 'Content-Type: application/json' \\\n    -d {body}", ""
+    if profile.admits.image == "required":
+        model = shlex.quote(f"model={profile.serves}")
+        sent = f"-F {model} -F prompt='{prompt}' \\\n    -F input_reference=@picture.jpg"
+        with_what = " from a picture of yours, here picture.jpg"
     return f"""
 Framekeeper is ready: {url}   (web API: {url}/docs, engine: {profile.serves})
-Make a video, wait for it, download it:
+Make a video{with_what}, wait for it, download it:
 
-  id=$(curl -s {url}/v1/videos -H 'Content-Type: application/json' \\
-    -d {body} | grep -o 'video_[0-9a-zA-Z]*' | head -1)
+  id=$(curl -s {url}/v1/videos {sent} | grep -o 'video_[0-9a-zA-Z]*' | head -1)
   until curl -s {url}/v1/videos/$id | grep -E '"status": ?"(completed|failed|cancelled)"'; do sleep 1; done
   curl -s -o $id.mp4 {url}/v1/videos/$id/content
 
