@@ -14,8 +14,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from framekeeper.errors import DatabaseUnavailable
 
-#: A connection that answered so lately is taken as good; an older one is asked before it is used.
-FRESH_SECONDS = 1.0
+#: What psycopg raises when the server is away, restarting, or the link broke.
+UNAVAILABLE = (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError)
 
 
 class Connection(psycopg.AsyncConnection[DictRow]):
@@ -33,23 +33,28 @@ async def _came_back(connection: Connection) -> None:
     connection.back_at = time.monotonic()
 
 
-async def _check(connection: Connection) -> None:
-    # On every use this would be as much again as most statements cost.
-    if time.monotonic() - connection.back_at > FRESH_SECONDS:
-        await AsyncConnectionPool.check_connection(connection)
-
-
-#: What psycopg raises when the server is away, restarting, or the link broke.
-UNAVAILABLE = (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError)
-
-
 class Database:
-    """A pool of connections and the procrastinate app that shares it."""
+    """A pool of connections and the procrastinate app that shares it.
+
+    A connection is asked whether it lives before each use, except within `fresh_seconds` after its last one:
+    that saves a round trip, and a statement may fail right after the server was restarted.
+    """
 
     def __init__(
-        self, url: str, *, size: int = 8, wait_seconds: float = 5.0, name: str = "framekeeper"
+        self,
+        url: str,
+        *,
+        size: int = 8,
+        wait_seconds: float = 5.0,
+        fresh_seconds: float = 0.0,
+        name: str = "framekeeper",
     ) -> None:
         self.url = url
+
+        async def check(connection: Connection) -> None:
+            if time.monotonic() - connection.back_at >= fresh_seconds:
+                await AsyncConnectionPool.check_connection(connection)
+
         self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -59,7 +64,7 @@ class Database:
             connection_class=Connection,
             kwargs={"row_factory": dict_row, "application_name": name, "connect_timeout": 5},
             configure=_commit_by_itself,
-            check=_check,
+            check=check,
             reset=_came_back,
             # The pool doubles its pauses between attempts for so long, then rests until somebody asks again:
             # a longer time would let it sleep for hours after a database that was away for hours.

@@ -29,7 +29,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        database = Database(settings.database_url, wait_seconds=4, name="framekeeper-gateway")
+        name = "framekeeper-gateway"
+        database = Database(settings.database_url, wait_seconds=4, fresh_seconds=1, name=name)
         app.state.database, app.state.changes = database, (changes := Changes(database))
         await database.open()
         begin_metrics()
