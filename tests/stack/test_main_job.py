@@ -19,6 +19,7 @@ import pytest
 
 from framekeeper.media.encode import read_video
 from framekeeper.media.inspect import inspect
+from sheet import frames_of_sheet
 from system import PROJECT, System, wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
@@ -88,21 +89,26 @@ def test_official_client_gets_a_decodable_video(system: System, tmp_path: Path) 
     assert not (system.media / video.id).exists()
 
 
-def test_same_seed_makes_the_same_video_and_another_seed_another(system: System, tmp_path: Path) -> None:
+def made_frames(system: System, video_id: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    assert final(system, video_id)["status"] == "completed"
+    return frames_of_sheet(system.media / video_id / "1.sheet.jpg")
+
+
+def test_same_seed_makes_the_same_frames_and_another_seed_others(system: System) -> None:
     ids = [create(system, seed=seed)["id"] for seed in (5, 5, 6)]
-    first, same, other = (frames_of(system, final(system, each)["id"], tmp_path) for each in ids)
+    first, same, other = (made_frames(system, each) for each in ids)
     assert np.array_equal(first, same)
     assert not np.array_equal(first, other)
 
 
-def test_prompt_and_negative_prompt_reach_the_model(system: System, tmp_path: Path) -> None:
+def test_prompt_and_negative_prompt_reach_the_model(system: System) -> None:
     asked: list[dict[str, Any]] = [
         {"prompt": "a cat"},
         {"prompt": "a dog runs on the beach"},
         {"prompt": "a cat", "negative_prompt": "grass"},
     ]
     ids = [create(system, seed=5, **fields)["id"] for fields in asked]
-    videos = [frames_of(system, final(system, each)["id"], tmp_path) for each in ids]
+    videos = [made_frames(system, each) for each in ids]
     assert not np.array_equal(videos[0], videos[1])
     assert not np.array_equal(videos[0], videos[2])
 
