@@ -11,7 +11,7 @@ import pytest
 from faulty import ILLEGAL_ACCESS, REQUEST, Start, final, found, running, submitted, with_database
 from framekeeper.jobs import cancel
 from framekeeper.media.encode import read_video
-from system import wait_for
+from system import System, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -36,17 +36,27 @@ def test_job_survives_worker_kill(start: Start) -> None:
     assert system.engine()["restarts"] == 1
 
 
-def test_job_survives_the_kill_of_a_warden_whose_grandchild_holds_its_output(start: Start) -> None:
+def running_with_a_child(start: Start) -> tuple[System, str, dict[int, str]]:
+    """A system, its running job, and its engine's processes; one of them has left the session."""
     child = {"at": "step", "step": 0, "what": "child"}
     system = start([child], script={"step_seconds": 0.1})
     video_id = submitted(system)
     running(system, video_id)
     before = system.engine_processes()
     assert len(before) == 3, "warden, worker, and the child that left the session"
+    return system, video_id, before
+
+
+def survives_warden_kill(system: System, video_id: str, before: dict[int, str]) -> None:
     (warden,) = [pid for pid, command in before.items() if "warden.py" in command]
     os.kill(warden, signal.SIGKILL)
     assert final(system, video_id).state == "completed"
     assert not set(before) & set(system.engine_processes())
+
+
+def test_job_survives_the_kill_of_a_warden_whose_grandchild_holds_its_output(start: Start) -> None:
+    system, video_id, before = running_with_a_child(start)
+    survives_warden_kill(system, video_id, before)
 
 
 def test_job_survives_warden_kill(start: Start) -> None:
@@ -54,19 +64,11 @@ def test_job_survives_warden_kill(start: Start) -> None:
     video_id = submitted(system)
     running(system, video_id)
     before = system.engine_processes()
-    (warden,) = [pid for pid, command in before.items() if "warden.py" in command]
-    os.kill(warden, signal.SIGKILL)
-    assert final(system, video_id).state == "completed"
-    assert not set(before) & set(system.engine_processes())
+    survives_warden_kill(system, video_id, before)
 
 
 def test_job_survives_supervisor_kill_and_nothing_of_the_old_run_lives_on(start: Start) -> None:
-    child = {"at": "step", "step": 0, "what": "child"}
-    system = start([child], script={"step_seconds": 0.1})
-    video_id = submitted(system)
-    running(system, video_id)
-    before = system.engine_processes()
-    assert len(before) == 3, "warden, worker, and the child that left the session"
+    system, video_id, _ = running_with_a_child(start)
     half_written = system.media / video_id / "1.mp4.part"
     half_written.parent.mkdir(parents=True)
     half_written.touch()

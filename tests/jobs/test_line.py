@@ -150,7 +150,7 @@ async def test_the_newest_runs_on_the_present_rung_count(database: Database) -> 
     video = await submit.submit(database, "tiny", request())
     for rung, seconds in [(0, 100.0)] * 5 + [(1, 3.0)] * 3 + [(1, each) for each in (5.0, 6.0, 7.0)] * 3:
         await measured.note(database, video, profile="p", rung=rung, seconds=seconds)
-    (found,) = (await measured.by_model(database))["tiny"]
+    (found,) = measured.grouped(await database.fetch_all(measured.BY_MODEL))["tiny"]
     assert (found.seconds, found.runs) == (6.0, 9)
     assert (await look(database, stale_seconds=30)).standing(video.id) == Standing(
         0, pytest.approx(6.0, abs=0.5)

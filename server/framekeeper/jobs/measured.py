@@ -77,8 +77,3 @@ def grouped(rows: Iterable[dict[str, Any]]) -> dict[str, list[Measured]]:
     for row in rows:
         found.setdefault(row.pop("model"), []).append(Measured(**row))
     return found
-
-
-async def by_model(database: Database) -> dict[str, list[Measured]]:
-    """What was measured of each model. Raises DatabaseUnavailable."""
-    return grouped(await database.fetch_all(BY_MODEL))
