@@ -95,7 +95,7 @@ export class Card {
     const stopping = video.cancel_requested;
     const again = video.attempt > 1 ? ` (attempt ${video.attempt})` : "";
     const steps = video.step ? `Step ${video.step} of ${video.steps}` : "Starting";
-    const phase = video.step && video.step === video.steps ? "Writing the file" : steps;
+    const phase = video.step && video.step === video.steps ? "Finishing the video" : steps;
     this.what.textContent = stopping ? "Stopping" : making ? phase + again : line(video);
     if (making) this.bar.value = video.progress;
     this.bar.hidden = !making;
