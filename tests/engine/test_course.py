@@ -101,12 +101,17 @@ def test_a_cause_that_no_restart_helps_stops_the_engine_until_it_is_reset(start:
     assert "engine recycled" not in system.log(), "the first start is the right one"
 
 
-def test_a_reset_gives_an_engine_a_clean_slate(start: Start) -> None:
+def test_an_engine_that_never_starts_is_failed_and_not_live_until_a_reset_gives_it_a_clean_slate(
+    start: Start,
+) -> None:
     system = start([{"at": "load", "what": "exit", "times": 6}], wait=False)
     # Pauses of 0, 1, 5 and 15 seconds lie between the five starts that make a crash loop.
     wait_for("failed", lambda: system.engine()["state"] == "failed", 60)
+    assert system.supervisor_says("/health/live")["http"] == 503
+    assert "exited with code 1" in system.engine()["detail"]
     command(system, "engines", "reset", "test-host/0")
     system.wait_ready(30)
+    assert system.supervisor_says("/health/live")["http"] == 200
     assert len(incident_rows(system)) == 6, "the sixth end was the first of a new count"
 
 

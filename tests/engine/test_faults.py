@@ -158,15 +158,6 @@ def test_an_engine_is_not_ready_before_its_warm_up_video_is_a_picture(start: Sta
     assert found(system, video_id).state == "queued", "no job reaches an engine that was not proved"
 
 
-def test_an_engine_that_never_starts_is_called_failed_and_liveness_says_so(start: Start) -> None:
-    fault = {"at": "load", "what": "exit", "times": None}
-    system = start([fault], wait=False)
-    # Pauses of 0, 1, 5 and 15 seconds lie between the five starts.
-    wait_for("the engine is failed", lambda: system.engine()["state"] == "failed", 60)
-    assert system.supervisor_says("/health/live")["http"] == 503
-    assert "exited with code 1" in system.engine()["detail"]
-
-
 def test_a_hung_warm_up_is_killed_at_its_deadline(start: Start) -> None:
     system = start([{"at": "warm_up", "what": "hang"}], script={"warm_up_seconds": 2})
     assert system.engine()["restarts"] == 1
