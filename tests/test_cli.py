@@ -28,8 +28,9 @@ def framekeeper(*arguments: str, **settings: str) -> subprocess.CompletedProcess
 
 
 def test_version() -> None:
-    finished = framekeeper("version")
-    assert (finished.returncode, finished.stdout) == (0, f"{__version__}\n")
+    for words in ("version", "--version"):
+        finished = framekeeper(words)
+        assert (finished.returncode, finished.stdout) == (0, f"{__version__}\n")
 
 
 def test_help_names_every_command() -> None:
@@ -71,12 +72,25 @@ def test_migrate_brings_an_empty_database_up_to_date_and_may_be_repeated(empty_p
 def test_migrate_without_an_answer_is_one_line_and_exit_status_1() -> None:
     finished = framekeeper("migrate", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     assert finished.returncode == 1
-    assert finished.stderr.startswith("the database does not answer: ")
+    assert finished.stderr.startswith("the database does not answer (")
+    assert "Connection refused" in finished.stderr
     assert finished.stderr.count("\n") == 1
 
 
-def test_migrate_with_something_else_than_a_url_is_exit_status_2() -> None:
-    finished = framekeeper("migrate", DATABASE_URL="mysql://x")
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("keys", "list"), ("engines", "list"), ("incidents",)])
+def test_a_look_into_a_database_that_is_away_is_one_line_with_the_cause(command: tuple[str, ...]) -> None:
+    finished = framekeeper(*command, DATABASE_URL="postgresql://nobody:secret@127.0.0.1:1/none")
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("the database does not answer (")
+    assert "FRAMEKEEPER_DATABASE_URL" in finished.stderr
+    assert "secret" not in finished.stderr
+    assert finished.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["migrate", "gateway", "supervisor"])
+def test_something_else_than_a_postgresql_url_is_exit_status_2(command: str) -> None:
+    finished = framekeeper(command, DATABASE_URL="mysql://x?a=b")
     assert finished.returncode == 2
     assert "not a PostgreSQL URL" in finished.stderr
     assert "Traceback" not in finished.stderr

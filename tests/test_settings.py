@@ -108,7 +108,7 @@ def test_a_password_file_that_cannot_be_used_is_named_with_the_reason(password_f
     ("url", "reason"),
     [
         ("postgresql://me:letmein@db/jobs", "has a password already"),
-        ("mysql://me@db/jobs", "is not a postgresql:// URL"),
+        ("mysql://me@db/jobs", "is not a PostgreSQL URL"),
     ],
 )
 def test_a_url_with_no_place_for_the_password_is_refused_without_showing_either(

@@ -33,6 +33,20 @@ secret_app = typer.Typer(help="Passwords in files.", no_args_is_help=True)
 app.add_typer(secret_app, name="secret")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
 @app.command()
 def run() -> None:
     """Run everything on this machine without Docker: database, supervisor, gateway."""
@@ -80,7 +94,10 @@ def migrate() -> None:
     try:
         migrate_schema(settings.database_url)
     except psycopg.OperationalError as error:
-        _say(f"the database does not answer: {str(error).strip().splitlines()[-1]}")
+        _say(
+            f"the database does not answer ({' '.join(str(error).split())}): check that PostgreSQL runs, and "
+            "FRAMEKEEPER_DATABASE_URL"
+        )
         raise typer.Exit(1) from None
     except SchemaError as error:
         raise SettingsError(f"FRAMEKEEPER_DATABASE_URL: {error}") from None

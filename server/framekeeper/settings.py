@@ -147,6 +147,14 @@ class Settings(BaseSettings):
     def _webhook_secret_is_a_key(cls, value: str) -> str:
         return _webhook_key(value) if value else value
 
+    @field_validator("database_url")
+    @classmethod
+    def _database_url_is_postgresqls(cls, value: str) -> str:
+        words = "=" in value and "://" not in value  # libpq's other form, host=… dbname=…
+        if value and not words and not value.startswith(("postgresql://", "postgres://")):
+            raise ValueError("is not a PostgreSQL URL: set one such as postgresql://user@host/framekeeper")
+        return value
+
     @field_validator("host_id")
     @classmethod
     def _host_id_is_a_word(cls, value: str) -> str:

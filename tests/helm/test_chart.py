@@ -203,6 +203,13 @@ def test_the_engine_may_reach_the_database_and_names_only() -> None:
     assert {each["port"] for rule in policy["egress"] for each in rule["ports"]} == {5432, 53}
 
 
+def test_what_is_scraped_has_the_job_names_of_the_alerts() -> None:
+    found = rendered(serviceMonitor={"enabled": True})
+    label = found["ServiceMonitor/fk"]["spec"]["jobLabel"]
+    jobs = [found[f"Service/fk-{name}"]["metadata"]["labels"][label] for name in ("gateway", "engine")]
+    assert jobs == ["framekeeper-gateway", "framekeeper-supervisor"]
+
+
 def test_optional_objects_are_there_when_asked_for() -> None:
     assert "ServiceMonitor/fk" not in rendered()
     assert "ServiceMonitor/fk" in rendered(serviceMonitor={"enabled": True})

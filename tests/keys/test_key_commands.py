@@ -64,6 +64,22 @@ def test_mistakes_are_a_line_and_exit_with_2(keys: Run) -> None:
         assert "Traceback" not in refused.stderr
 
 
+def test_the_list_tells_who_fills_the_queue(keys: Run, postgres_url: str) -> None:
+    for name in ("alice", "bob"):
+        keys("create", name)
+    with psycopg.connect(postgres_url) as connection:
+        for video, owner in (("video_1", "alice"), ("video_2", "alice"), ("video_3", "bob")):
+            connection.execute(
+                "INSERT INTO videos (id, model, queue, request, steps, owner) "
+                "SELECT %s, 'm', 'q', '{}', 1, id FROM api_keys WHERE name = %s",
+                (video, owner),
+            )
+        connection.execute("UPDATE videos SET state = 'cancelled' WHERE id = 'video_3'")
+    heading, *lines = keys("list").stdout.splitlines()
+    at = heading.index("unfinished")
+    assert [line[at : at + 10].strip() for line in lines] == ["2", "0"]
+
+
 def test_a_revoked_key_stays_in_the_list(keys: Run) -> None:
     keys("create", "boss", "--scope", "admin")
     assert keys("revoke", "boss").returncode == 0

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, TypeVar
 
+import psycopg
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from framekeeper.database.embedded import database_url, running_server
 from framekeeper.database.pool import Database
-from framekeeper.errors import FramekeeperError
+from framekeeper.errors import DatabaseUnavailable, FramekeeperError
 from framekeeper.jobs import engines as engine_rows
 from framekeeper.jobs import incidents as incident_rows
 from framekeeper.jobs.incidents import IncidentRow
 from framekeeper.settings import SettingsError, load
 
 Result = TypeVar("Result")
+#: Columns of a terminal that the table of incidents needs.
+WIDE = 120
 engines_app = typer.Typer(help="Engines of all supervisors.", no_args_is_help=True)
 
 
@@ -38,7 +43,13 @@ def incidents(
     if not rows:
         typer.echo("no incidents")
         return
-    _console().print(_table(rows))
+    console = _console()
+    if console.width < WIDE:
+        for row in rows:
+            for line in _block(row):
+                console.print(line, highlight=False, markup=False)
+    else:
+        console.print(_table(rows))
     if details:
         for row in rows:
             typer.echo(f"\n{row.id}: {row.record['cause']}\n")
@@ -74,6 +85,20 @@ def reset(engine: Annotated[str, typer.Argument(help="Engine, HOST/GROUP.")]) ->
     typer.echo(f"{engine} goes back to its profile within seconds, between two jobs")
 
 
+def _block(row: IncidentRow) -> tuple[str, Padding, Padding]:
+    """One incident for a narrow terminal, where columns would fold words."""
+    ready = (
+        "not ready again"
+        if row.ready_again_seconds is None
+        else f"ready after {row.ready_again_seconds:.0f} s"
+    )
+    return (
+        f"{row.id}  {_local(row.at)}  {row.engine_id}  {row.phase}",
+        Padding(f"{row.signature}: {row.record['cause']}", (0, 0, 0, 2)),
+        Padding(f"{row.record['action'].replace('_', ' ')}; {ready}", (0, 0, 0, 2)),
+    )
+
+
 def _table(rows: list[IncidentRow]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("incident", "time", "engine", "phase", "cause", "done", "ready again"):
@@ -102,6 +127,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=1000)
 
 
+def _reason(url: str, error: DatabaseUnavailable) -> str:
+    """Why the database does not answer, on one line: the pool only says how long it has waited."""
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except psycopg.Error as fault:
+        return " ".join(str(fault).split())
+    return " ".join(str(error.__cause__ or "no answer").split())
+
+
 def with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
     """Run `work` on the database of this machine's service. Raises SettingsError, typer.Exit with a line."""
     settings = load()
@@ -114,6 +148,9 @@ def with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
             f"{directory}: set the URL that gateway and supervisor use."
         )
 
+    # The pool repeats each try's error; one sentence is said below.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+
     async def run() -> Result:
         database = Database(url, size=1, name="framekeeper-cli")
         await database.open()
@@ -124,6 +161,14 @@ def with_database(work: Callable[[Database], Awaitable[Result]]) -> Result:
 
     try:
         return asyncio.run(run())
+    except DatabaseUnavailable as error:
+        reason = _reason(url, error)
+        typer.echo(
+            f"the database does not answer ({reason}): check that PostgreSQL runs, and "
+            "FRAMEKEEPER_DATABASE_URL",
+            err=True,
+        )
+        raise typer.Exit(1) from None
     except FramekeeperError as error:
         typer.echo(f"{error.message} {error.advice}", err=True)
         raise typer.Exit(1) from None

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from framekeeper.database.pool import Database
 from framekeeper.diagnosis.commands import with_database
 from framekeeper.keys import rows
 from framekeeper.keys.key import NAME, Highest, Key, KeyLimits, Scope
@@ -58,12 +59,17 @@ def create(
 
 @keys_app.command("list")
 def list_keys() -> None:
-    """List keys; their secrets are not stored."""
+    """List keys and how many unfinished jobs each has; their secrets are not stored."""
     table = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "scopes", "limits", "made", "last used", "state"):
+    for column in ("id", "name", "scopes", "limits", "unfinished", "made", "last used", "state"):
         table.add_column(column, overflow="fold", no_wrap=column == "id")
-    for key in with_database(rows.all_keys):
-        table.add_row(*_cells(key))
+
+    async def both(database: Database) -> tuple[list[Key], dict[str, int]]:
+        return await rows.all_keys(database), await rows.unfinished(database)
+
+    keys, jobs = with_database(both)
+    for key in keys:
+        table.add_row(*_cells(key, jobs.get(key.id, 0)))
     Console(width=None if Console().is_terminal else 160).print(table)
 
 
@@ -76,7 +82,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name or id of the key.")]) 
     typer.echo(f"{name} is revoked; gateways refuse it within 5 seconds")
 
 
-def _cells(key: Key) -> list[str]:
+def _cells(key: Key, unfinished: int) -> list[str]:
     limits = {
         field: value if isinstance(value, str) else f"{value:g}"
         for field in key.limits.__struct_fields__
@@ -87,6 +93,7 @@ def _cells(key: Key) -> list[str]:
         key.name,
         ", ".join(sorted(key.scopes)),
         ", ".join(f"{field}={value}" for field, value in limits.items()),
+        str(unfinished),
         f"{key.created_at:%Y-%m-%d %H:%M}",
         f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never",
         f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "valid",

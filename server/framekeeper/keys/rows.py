@@ -47,6 +47,15 @@ async def all_keys(database: Database) -> list[Key]:
     return [Key.from_row(row) for row in rows]
 
 
+async def unfinished(database: Database) -> dict[str, int]:
+    """How many jobs of each key, by its id, are waiting or being made. Raises DatabaseUnavailable."""
+    rows = await database.fetch_all(
+        "SELECT owner, count(*) AS jobs FROM videos "
+        "WHERE state IN ('queued', 'in_progress') AND owner IS NOT NULL GROUP BY owner"
+    )
+    return {row["owner"]: row["jobs"] for row in rows}
+
+
 async def revoke(database: Database, name: str) -> Key | None:
     """End a key, given by its name or id; None when there is none. Its jobs stay. Twice changes nothing."""
     row = await database.fetch_one(
