@@ -66,7 +66,8 @@ def test_a_quiet_time_leads_up_again(start: Start) -> None:
     fault = {"at": "step", "step": 2, "what": "raise", "text": INDUCTOR}
     system = start([fault], script={"profile": COMPILED}, rung_quiet_seconds=8)
     final(system, submitted(system))
-    wait_for("degraded", lambda: system.engine()["state"] == "degraded", 10)
+    assert [row.record["action"] for row in incident_rows(system)] == ["next_rung"]
+    wait_for("the way up", lambda: "quiet for long enough, so rung 0 is tried again" in system.log(), 30)
     wait_for("back on the profile", lambda: system.engine()["state"] == "ready", 30)
     assert final(system, submitted(system)).state == "completed"
 

@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import psycopg
 import pytest
 
 from faulty import ILLEGAL_ACCESS, REQUEST, Start, final, found, running, submitted, with_database
@@ -266,3 +267,20 @@ def test_a_hung_engine_leaves_its_stacks_in_its_log(start: Start) -> None:
     log = (system.directory / "var" / "log" / "engine-0.log.1").read_text()
     assert "Thread 0x" in log
     assert "_carry_out" in log, "the function it hung in"
+
+
+def test_a_progress_write_that_fails_oddly_is_not_the_last_one(start: Start) -> None:
+    system = start([], script={"step_seconds": 0.2})
+    with psycopg.connect(system.database_url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'odd'; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER odd BEFORE UPDATE ON videos FOR EACH ROW WHEN (NEW.step BETWEEN 1 AND 3) "
+            "EXECUTE FUNCTION refuse()"
+        )
+    video_id = submitted(system)
+    running(system, video_id, 5)
+    assert final(system, video_id).state == "completed"
+    assert "reporting progress failed" in system.log()
+    assert "attempt ended in an error of ours" not in system.log()

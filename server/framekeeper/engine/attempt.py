@@ -338,6 +338,8 @@ class Attempt:
                 )
             except DatabaseUnavailable:
                 self._changed.set()
+            except Exception:  # without this task nobody would notice a cancel
+                log.exception("reporting progress failed")
             else:
                 # A lost notification must not lose a cancel; a row that is not ours any more needs no work.
                 if row is None or row.cancel_requested_at is not None:

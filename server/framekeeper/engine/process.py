@@ -24,6 +24,8 @@ log = structlog.get_logger()
 WARDEN = Path(__file__).with_name("warden.py")
 #: Lines of the engine's output that are kept in memory for the sentence about its end.
 TAIL = 200
+#: A log above this size is put aside, as at a start: an engine may live for months.
+LOG_BYTES = 20 * 1024 * 1024
 #: How long a group has after its end was ordered; SIGKILL needs milliseconds, a driver's teardown seconds.
 KILL_SECONDS = 20.0
 #: What a hung group gets to write its stacks, and then to end by itself.
@@ -98,7 +100,7 @@ class WorkerProcess:
         return cls(warden, await Channel.over(ours, decode_from_child), lifeline, mark, log_file)
 
     def lines(self) -> list[str]:
-        """Everything the processes of this start have written, or its end where the log could not be kept."""
+        """What the processes of this start have written, from where the log was last begun; at least `TAIL`."""
         try:
             written = self._log_file.read_text(errors="replace").splitlines()
         except OSError:
@@ -173,6 +175,8 @@ class WorkerProcess:
             # A full disk must not stop the engine: its log is the least that can be lost.
             with contextlib.suppress(OSError), log_file.open("a") as file:
                 file.write(text + "\n")
+                if file.tell() > LOG_BYTES:
+                    _begin_anew(log_file)
 
 
 async def _ended(pid: int) -> None:

@@ -241,6 +241,9 @@ class Worker:
         def step(report: StepReport) -> None:
             if report.step == 0:
                 self._allocated = report.memory_bytes
+                if job is not None and self._backend is not None and (job, attempt) in self._cancelled:
+                    # It came after our look and before the backend knew the job.
+                    self._loop.call_soon_threadsafe(self._backend.cancel, job)
             self._from_thread(
                 protocol.Step(
                     job=job or "",

@@ -41,7 +41,7 @@ def is_wanted(model: Path) -> bool:
     if kind is None or tiny.is_current(model, kind):
         return False
     # A full directory without our mark is somebody's own model.
-    return tiny.is_ours(model) or not model.is_dir() or not any(model.iterdir())
+    return tiny.is_ours(model) or _is_empty(model)
 
 
 def _is_empty(directory: Path) -> bool:
