@@ -1,9 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from framekeeper.settings import PREFIX, Settings, SettingsError, load
+from framekeeper.settings import PREFIX, Settings, SettingsError, load, misspelt
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +148,31 @@ def test_every_secret_file_that_cannot_be_used_is_named_and_none_shown(
     assert password.startswith(f"FRAMEKEEPER_DATABASE_PASSWORD_FILE={tmp_path / 'none'}: it cannot be read")
     assert webhook.startswith(f"FRAMEKEEPER_WEBHOOK_SECRET_FILE={path}: its content must be whsec_")
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["PROFIL", "PORTS", "DATABASE_URI", "DRAIN_SECOND", "RETENTION_DAY"])
+def test_a_misspelt_setting_is_refused_with_the_right_name(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"FRAMEKEEPER_{name}", "x")
+    monkeypatch.setenv("FRAMEKEEPER_PORT", "eighty")
+    with pytest.raises(SettingsError) as caught:
+        load()
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"FRAMEKEEPER_{name}: there is no such setting. Rename it to FRAMEKEEPER_")
+    assert second.startswith("FRAMEKEEPER_PORT='eighty'")
+
+
+def test_variables_of_compose_and_the_images_are_not_taken_for_misspelt_settings() -> None:
+    project = Path(__file__).parent.parent
+    files = [
+        *project.glob("compose*.yaml"),
+        project / ".env.example",
+        *(project / "docker").glob("*.Dockerfile"),
+    ]
+    files += [*(project / "server" / "framekeeper").rglob("*.py"), *(project / "healthchecks").glob("*.py")]
+    names = {
+        name for file in files for name in re.findall(r"FRAMEKEEPER_[A-Z_]+[A-Z]", file.read_text("utf-8"))
+    }
+    assert len(names) > 40
+    assert misspelt(names) == []

@@ -10,6 +10,8 @@ import base64
 import os
 import re
 import socket
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -22,6 +24,10 @@ PREFIX = "FRAMEKEEPER_"
 
 #: Settings that are not repeated in a message.
 SECRETS = frozenset({"database_url", "webhook_secret"})
+
+
+#: Variables of compose and the images whose names are close to a setting's and that reach its programs, too.
+OTHERS = frozenset({"MODELS", "RUNTIME"})
 
 
 class SettingsError(Exception):
@@ -185,11 +191,11 @@ class Settings(BaseSettings):
 
 
 def load() -> Settings:
-    """Read the environment. Raises SettingsError naming every wrong variable."""
+    """Read the environment. Raises SettingsError naming every wrong variable, misspelt names too."""
+    lines = misspelt(os.environ)
     try:
-        return with_files(Settings())
+        settings = Settings()
     except ValidationError as error:
-        lines = []
         for fault in error.errors():
             name = PREFIX + str(fault["loc"][0]).upper()
             value = os.environ.get(name, fault.get("input"))
@@ -198,6 +204,23 @@ def load() -> Settings:
             shown = "(not shown)" if name.removeprefix(PREFIX).lower() in SECRETS else repr(value)
             lines.append(f"{name}={shown}: {fault['msg']}.{meaning}")
         raise SettingsError("\n".join(lines)) from None
+    if lines:
+        raise SettingsError("\n".join(lines))
+    return with_files(settings)
+
+
+def misspelt(names: Iterable[str]) -> list[str]:
+    """A line for each variable that is no setting but nearly one: it would be ignored in silence."""
+    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    lines = []
+    for name in sorted(names):
+        word = name.removeprefix(PREFIX)
+        if word == name or name in known or word in OTHERS:
+            continue
+        near = get_close_matches(word, [each.removeprefix(PREFIX) for each in known], n=1, cutoff=0.82)
+        if near:
+            lines.append(f"{name}: there is no such setting. Rename it to {PREFIX}{near[0]}, or unset it.")
+    return lines
 
 
 def with_files(settings: Settings) -> Settings:
