@@ -238,7 +238,10 @@ def test_jobs_are_listed_shown_downloaded_and_deleted(service: System, tmp_path:
     assert "Completed" in line
     video_id = line.split()[0]
     assert json.loads(run("jobs", "show", video_id, "--json", *where)[1])["id"] == video_id
-    assert "a kept job" in run("jobs", "show", video_id, *where)[1]
+    shown = run("jobs", "show", video_id, *where)[1]
+    assert "a kept job" in shown
+    assert re.search(r"^created_at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", shown, re.MULTILINE)
+    assert re.search(r"^cancel_requested +no$", shown, re.MULTILINE)
     assert run("jobs", "watch", video_id, *where)[:2] == (0, f"{video_id} is completed\n")
     assert run("jobs", "download", video_id, "-o", tmp_path / "b.mp4", *where)[0] == 0
     assert (tmp_path / "b.mp4").read_bytes() == (tmp_path / "a.mp4").read_bytes()

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -162,8 +163,7 @@ def show(video_id: VideoId, *, as_json: AsJson = False, url: Url = LOCAL, key_fi
             return
         for name, value in job.items():
             if value is not None and name != "object":
-                shown = value.get("message", value) if isinstance(value, dict) else value
-                typer.echo(f"{name:<20} {shown}")
+                typer.echo(f"{name:<20} {_shown(name, value)}")
 
 
 @jobs_app.command()
@@ -211,6 +211,15 @@ def watch(
         if final["status"] != "completed":
             raise ClientError(ending(final))
         typer.echo(f"{video_id} is completed")
+
+
+def _shown(name: str, value: object) -> str:
+    """A field of a video for a person: an error's sentence, times of this place, yes and no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    return str(value.get("message", value) if isinstance(value, dict) else value)
 
 
 def _short(text: str) -> str:
