@@ -20,6 +20,8 @@ PLACE = re.compile(
     r"(?P<name>[a-z0-9./-]+:[A-Za-z0-9._-]+)(?P<digest>@sha256:[0-9a-f]{64})?$",
     re.M,
 )
+#: A registry has so long for each image.
+SECONDS = 60
 
 
 class Unresolved(Exception):
@@ -30,9 +32,11 @@ def resolve(name: str) -> str:
     """The digest of an image's index, `sha256:…`. Raises Unresolved."""
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     except OSError as error:
         raise Unresolved(f"docker cannot be run ({error.strerror})") from None
+    except subprocess.TimeoutExpired:
+        raise Unresolved(f"{name}: no answer within {SECONDS} s") from None
     digest = done.stdout.strip()
     if done.returncode != 0 or not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise Unresolved(f"{name}: {done.stderr.strip() or digest or 'no answer'}")

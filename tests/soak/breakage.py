@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,7 +113,7 @@ class Breaker(threading.Thread):
             self.damage.counted[act] += 1
 
     @contextlib.contextmanager
-    def _window(self, what: str):  # type: ignore[no-untyped-def]
+    def _window(self, what: str) -> Iterator[None]:
         window = Window(what, time.monotonic())
         self.damage.windows.append(window)
         try:

@@ -100,7 +100,7 @@ class WorkerProcess:
         return cls(warden, await Channel.over(ours, decode_from_child), lifeline, mark, log_file)
 
     def lines(self) -> list[str]:
-        """What the processes of this start have written, from where the log was last begun; at least `TAIL`."""
+        """What the processes of this start have written since the log was last begun, at least the tail."""
         try:
             written = self._log_file.read_text(errors="replace").splitlines()
         except OSError:
