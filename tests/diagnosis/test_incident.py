@@ -42,20 +42,15 @@ def incident() -> Incident:
 
 
 def test_a_row_gives_the_same_record() -> None:
-    record = incident().ready(12.5)
+    record = incident()
     row = record.to_row()
     assert Incident.from_row(row | {"unknown_column": 1}) == record
-    assert row["ready_after_seconds"] == 12.5
     assert row["memory"]["allocated_bytes"] == 7
 
 
 def test_a_row_holds_plain_values_only() -> None:
     row = incident().to_row()
     assert json.loads(json.dumps(row | {"time": 0})) == row | {"time": 0}
-
-
-def test_the_owner_of_the_job_reads_the_cause_and_the_incident() -> None:
-    assert incident().job_message == "PyTorch's compiler failed on the model. (incident incident_1)"
 
 
 def test_the_ladder_reads_what_was_decided() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -24,11 +24,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """What ended, where, why, and what was decided.
-
-    `served` says whether the engine had got ready before; `ready_after_seconds` is filled in when it serves
-    again.
-    """
+    """What ended, where, why, and what was decided. `served`: the engine had got ready before."""
 
     id: str
     time: datetime
@@ -56,7 +52,6 @@ class Incident:
     next_rung: int
     fix: Fix | None
     reason: str
-    ready_after_seconds: float | None = None
 
     @classmethod
     def of(
@@ -107,15 +102,6 @@ class Incident:
             fix=decision.fix,
             reason=decision.reason,
         )
-
-    @property
-    def job_message(self) -> str:
-        """What the owner of the failed job reads."""
-        return f"{self.cause} (incident {self.id})"
-
-    def ready(self, seconds: float) -> Incident:
-        """The record after the engine served again."""
-        return replace(self, ready_after_seconds=seconds)
 
     def as_past(self) -> Past:
         """What the ladder wants to know of it."""

@@ -144,8 +144,8 @@ def decide(situation: Situation) -> Decision:
             return _decision(situation, "restart_same", f"{diagnosis.cause} The engine is started again.")
 
 
-def way_up(history: History, rung: int, *, now: float, policy: Policy, operator: bool = False) -> int:
-    """The rung to try now: the one before the last step down, after an order or a quiet time; else `rung`.
+def way_up(history: History, rung: int, *, now: float, policy: Policy) -> int:
+    """The rung to try now: the one before the last step down, after a quiet time; else `rung`.
 
     Every step down from that same rung doubles the quiet time, up to eight times it.
     """
@@ -153,8 +153,6 @@ def way_up(history: History, rung: int, *, now: float, policy: Policy, operator:
     target = next((each.rung for each in reversed(steps) if each.after == rung), rung - 1)
     if rung == 0 or target < 0:
         return 0
-    if operator:
-        return target
     if policy.quiet_seconds is None:
         return rung
     failed = sum(each.rung == target for each in steps)

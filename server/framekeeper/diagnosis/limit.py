@@ -59,11 +59,3 @@ def smaller(shape: Shape) -> Shape | None:
     if width * height < LEAST_PIXELS:
         return None
     return Shape(width=width, height=height, num_frames=shape.num_frames)
-
-
-def admits(limit: Limit | None, shape: Shape, now: float) -> bool:
-    """Whether a job of this shape may run under the limit."""
-    if limit is None or now >= limit.until:
-        return True
-    most = limit.shape
-    return shape.width * shape.height <= most.width * most.height and shape.num_frames <= most.num_frames
