@@ -121,6 +121,19 @@ async def test_deleted_job_tells_nobody(database: Database) -> None:
     assert await deliveries.take(database) == []
 
 
+@pytest.mark.parametrize("address", ["https://a..b/", "https://example.com/\x7f"])
+async def test_address_that_nobody_can_look_up_is_a_failed_try_and_not_borrowed_for_ever(
+    hooked: Settings, database: Database, address: str
+) -> None:
+    await finished(database, address)
+    (due,) = await deliveries.take(database)
+    async with httpx.AsyncClient() as client:
+        await webhooks._deliver(client, database, hooked, due)
+    row = await database.fetch_one("SELECT last_error FROM webhook_deliveries")
+    assert row is not None
+    assert row["last_error"]
+
+
 @pytest.mark.parametrize("status", [500, 302, 404])
 async def test_refused_delivery_is_put_off_and_a_redirect_is_not_followed(
     hooked: Settings, database: Database, receiver: Receiver, status: int
@@ -165,7 +178,8 @@ async def test_pauses_grow_until_it_is_given_up(database: Database) -> None:
         "http://example.com/", "ftp://example.com/", "https://", "https://user:word@example.com/", "nonsense",
         "https://127.0.0.1/", "https://localhost/", "https://[::1]/", "https://10.0.0.1/", "https://169.254.169.254/",
         "https://[::ffff:127.0.0.1]/", "https://0.0.0.0/", "https://100.64.0.1/", "https://[fe80::1]/",
-        "https://example.com:99999/", "https://exa mple.com/",
+        "https://example.com:99999/", "https://exa mple.com/", "https://a..b/", f"https://{'a' * 64}.example/",
+        "https://\u2603\u2603.example/", "https://example.com/\x7f",
     ],
 )  # fmt: skip
 def test_address_that_is_wrong_or_private_is_refused_at_once(url: str) -> None:

@@ -64,7 +64,9 @@ def check_url(url: str, settings: Settings) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
-    except ValueError:
+        # What is connected to in the end; each of the three refuses what the others take.
+        httpx.URL(url).host.encode("idna")
+    except (ValueError, httpx.InvalidURL):
         raise InvalidRequest(
             f"webhook_url={shown(url)} is not a URL: {advice}.", param="webhook_url"
         ) from None
@@ -112,7 +114,7 @@ async def _deliver(
 ) -> None:
     try:
         await asyncio.wait_for(_send(client, settings, delivery), 2 * ANSWER_SECONDS)
-    except (NotDelivered, httpx.HTTPError, TimeoutError) as error:
+    except (NotDelivered, httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
         reason = str(error) or type(error).__name__
         pause = await deliveries.failed(database, delivery, reason)
         metrics.WEBHOOKS.labels("failed" if pause else "given_up").inc()
@@ -151,7 +153,7 @@ async def _look_up(url: str, *, private: bool) -> Target:
     port = given.port or (443 if given.scheme == "https" else 80)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(given.host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label that is empty or too long
         raise NotDelivered(f"{given.host} cannot be looked up: {error}") from None
     addresses = [str(each[4][0]) for each in found]
     if not private and any(_is_private(address) for address in addresses):
