@@ -351,7 +351,7 @@ def test_a_port_in_use_is_named_with_its_setting(site: Site, which: str) -> None
         ("RUNTIMES", "/nowhere", "make runtime"),
         ("PROFILE", "no-such-profile", "no-such-profile"),
         ("MIN_FREE_BYTES", str(1 << 60), "MiB are free there"),
-        ("DATABASE_URL", "mysql://x", "not a PostgreSQL URL"),
+        ("DATABASE_URL", "postgresql://x?nosuch=1", "not a PostgreSQL URL"),
         ("VAR", "/proc/var", "FRAMEKEEPER_VAR"),
         ("MEDIA", "/proc/media", "FRAMEKEEPER_MEDIA=/proc/media: /proc/media cannot be written"),
     ],
