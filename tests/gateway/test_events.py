@@ -152,17 +152,21 @@ async def test_many_followers_share_one_listening_connection(
     held = await claimed(database)
     limits = httpx.Limits(max_connections=100)
     async with httpx.AsyncClient(base_url=url, timeout=20, limits=limits) as client:
+        following: list[list[int]] = [[] for _ in range(50)]
 
-        async def follow() -> list[int]:
-            steps = []
+        async def follow(steps: list[int]) -> None:
             async with client.stream("GET", f"/v1/videos/{held.id}/events") as response:
                 async for event in read(response):
                     if event["event"] == "video":
                         steps.append(data(event)["step"])
-            return steps
 
-        following = [asyncio.create_task(follow()) for _ in range(50)]
-        await asyncio.sleep(1.5)
+        async def all_heard(step: int) -> None:
+            async with asyncio.timeout(20):
+                while not all(step in steps for steps in following):  # noqa: ASYNC110  (fifty streams)
+                    await asyncio.sleep(0.05)
+
+        tasks = [asyncio.create_task(follow(steps)) for steps in following]
+        await all_heard(0)
         rows = await database.fetch_all(
             """
             SELECT pid FROM pg_stat_activity
@@ -171,8 +175,8 @@ async def test_many_followers_share_one_listening_connection(
         )
         assert len(rows) == 1
         await settle.report(database, held, phase="denoising", step=4, steps=6)
-        await asyncio.sleep(0.5)
+        await all_heard(4)
         await complete(database, held)
         async with asyncio.timeout(20):
-            told = await asyncio.gather(*following)
-    assert all(steps[-1] == 6 and 4 in steps for steps in told)
+            await asyncio.gather(*tasks)
+    assert all(steps == [0, 4, 6] for steps in following)

@@ -178,8 +178,8 @@ async def test_pauses_grow_until_it_is_given_up(database: Database) -> None:
         "http://example.com/", "ftp://example.com/", "https://", "https://user:word@example.com/", "nonsense",
         "https://127.0.0.1/", "https://localhost/", "https://[::1]/", "https://10.0.0.1/", "https://169.254.169.254/",
         "https://[::ffff:127.0.0.1]/", "https://0.0.0.0/", "https://100.64.0.1/", "https://[fe80::1]/",
-        "https://example.com:99999/", "https://exa mple.com/", "https://a..b/", f"https://{'a' * 64}.example/",
-        "https://\u2603\u2603.example/", "https://example.com/\x7f",
+        "https://example.com:99999/", "https://exa mple.com/", "https://a..b/",
+        f"https://{'a' * 64}.example/", "https://\u2603\u2603.example/", "https://example.com/\x7f",
     ],
 )  # fmt: skip
 def test_address_that_is_wrong_or_private_is_refused_at_once(url: str) -> None:

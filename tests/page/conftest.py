@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+from remembered import REMEMBER
 
 from cluster import Cluster
 from faulty import serving
@@ -19,6 +20,7 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
     opened = context.new_page()
     opened.set_default_timeout(20_000)
+    opened.add_init_script(REMEMBER)
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on(
