@@ -87,7 +87,7 @@ def generate(backend: Any, action: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         seen |= {"outcome": "failed", "message": repr(error)}
     else:
-        frames = made.frames.astype(np.float32) / 255
+        frames = made.frames.astype(np.float32) / (255 if made.frames.dtype == np.uint8 else 1)
         seen |= {
             "outcome": "done",
             "shape": list(frames.shape),
