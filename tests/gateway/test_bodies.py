@@ -112,7 +112,12 @@ def test_unicode_prompt_survives_every_kind_of_body(shared_http: httpx.Client) -
         (MULTIPART, part("prompt", b"a cat")[:20], "ends before its closing boundary"),
         (MULTIPART, b"not multipart at all", "malformed"),
         (MULTIPART, part("prompt", b"a") + part("prompt", b"b") + END, "'prompt' is given more than once"),
-        (MULTIPART, part("prompt", b"\xff") + END, "'prompt' is not UTF-8"),
+        (MULTIPART, part("prompt", b"\xff") + END, "'prompt' is not UTF-8: the byte at position 0 is wrong."),
+        (
+            MULTIPART, part("prompt", b"a") + part("input_reference", b"\x89PNG") + END,
+            'for a picture, give its part a file name: name="input_reference"; filename=',
+        ),
+        (JSON, b'{"prompt": true}', "prompt=true is not text"),
         (MULTIPART, part("prompt", b"a", b'; filename="p.txt"') + END, "prompt=file 'p.txt' is not text"),
         (MULTIPART, b"--B\r\nX: y\r\n\r\na\r\n" + END, "has no name"),
         (MULTIPART, END, "prompt is missing"),
@@ -155,7 +160,9 @@ def test_large_body_is_refused_and_its_sender_reads_why(shared_http: httpx.Clien
     for body in (b" " * size, chunks()):
         answer = shared_http.post("/v1/videos", content=body, headers={"content-type": JSON})
         assert answer.status_code == 413
-        assert refusal(answer)["code"] == "body_too_large"
+        error = refusal(answer)
+        assert error["code"] == "body_too_large"
+        assert "a picture of 10 MiB at most" in error["message"]
 
 
 def test_announced_huge_body_is_refused_before_it_is_sent(shared_http: httpx.Client) -> None:

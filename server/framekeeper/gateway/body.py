@@ -20,7 +20,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from framekeeper.errors import FramekeeperError, InvalidRequest
 from framekeeper.jobs.fields import shown
-from framekeeper.jobs.reference import UploadedFile
+from framekeeper.jobs.reference import NAMES, UploadedFile
 
 MAX_BODY = 1024 * 1024
 #: The largest body with a picture: 10 MiB are 13.4 as the base64 of a data: URL.
@@ -37,7 +37,7 @@ BODY_SECONDS = 30.0
 
 
 class BodyTooLarge(FramekeeperError):
-    """The body is larger than 1 MiB, or with a picture than 14 MiB: send only documented fields."""
+    """The body is over 1 MiB, or 14 MiB with a picture: send a picture of 10 MiB at most, less text."""
 
     status = 413
     code = "body_too_large"
@@ -230,7 +230,13 @@ class _Part:
         name = _decode(options[b"name"], "A field's name")
         if b"filename" in options:
             return name, UploadedFile(options[b"filename"].decode("utf-8", "replace"), bytes(self.data))
-        return name, _decode(bytes(self.data), shown(name))
+        try:
+            return name, self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            where = f"the byte at position {error.start} is wrong"
+            if name in NAMES:
+                where += '; for a picture, give its part a file name: name="' + name + '"; filename="…"'
+            raise InvalidRequest(f"{shown(name)} is not UTF-8: {where}.", param=name) from None
 
 
 class _Form:

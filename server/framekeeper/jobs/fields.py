@@ -6,6 +6,7 @@ value or refused. Nothing is rounded, trimmed or guessed.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ def shown(value: Any) -> str:
     if isinstance(value, list | dict):
         # Its repr may be as deep as the body allowed.
         return "an array" if isinstance(value, list) else "an object"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
