@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from framekeeper.database.pool import Database
 from framekeeper.errors import EngineFailed
 from framekeeper.jobs import cancel, engines, lookup, reconcile, settle
@@ -157,3 +159,30 @@ async def test_queued_job_that_no_engine_admits_any_more_fails_with_the_reason(d
     assert failed.error_message is not None
     assert "at most 64x64 with 17 frames, since the card's memory ran out" in failed.error_message
     assert (await lookup.find(database, small.id)).state is VideoState.QUEUED
+
+
+async def test_wake_up_held_for_a_finished_job_is_removed_and_every_other_stays(database: Database) -> None:
+    async def dropped(quiet_seconds: float, working: Collection[str] = ()) -> int:
+        return await reconcile.drop_finished(database, working=working, quiet_seconds=quiet_seconds)
+
+    video = await running(database)
+    await database.execute("UPDATE procrastinate_jobs SET status = 'doing'")
+    assert await dropped(0) == 0, "its job is being made"
+    assert await settle.requeue(database, video, EngineFailed(), max_attempts=1) is not None
+    (task,) = await database.fetch_all("SELECT status::text FROM procrastinate_jobs")
+    assert task["status"] == "doing"
+    assert await dropped(60) == 0, "its holder may be about to finish it"
+    assert await dropped(0, {video.id}) == 0, "this process is busy with it"
+    assert await dropped(0) == 1
+    assert await database.fetch_all("SELECT id FROM procrastinate_jobs") == []
+
+
+async def test_wake_up_held_for_a_deleted_job_is_removed_and_one_that_waits_stays(database: Database) -> None:
+    gone, waits = [await submit(database, "tiny", request()) for _ in range(2)]
+    await database.execute(
+        "UPDATE procrastinate_jobs SET status = 'doing' WHERE id = %(id)s", {"id": gone.queue_job_id}
+    )
+    await database.execute("DELETE FROM videos")
+    assert await reconcile.drop_finished(database, working=set(), quiet_seconds=0) == 1
+    (task,) = await database.fetch_all("SELECT id FROM procrastinate_jobs")
+    assert task["id"] == waits.queue_job_id

@@ -343,6 +343,9 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                 metrics.count_finished(video.state.value, video.error_code)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)
+            working = set().union(*(group.working for group in groups))
+            if dropped := await reconcile.drop_finished(database, working=working):
+                log.warning("wake-ups held for finished jobs removed", wake_ups=dropped)
         except (DatabaseUnavailable, procrastinate.exceptions.ConnectorException):
             reachable_since = time.monotonic()
         except Exception:  # this look must not be the last one

@@ -154,3 +154,25 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
         for row in rows:
             await wake(database, connection, row["id"], row["queue"], priority=Priority(row["priority"]))
     return len(rows) + await fill_all(database)
+
+
+async def drop_finished(database: Database, *, working: Collection[str], quiet_seconds: float = 60) -> int:
+    """Remove wake-ups still held for jobs that are final or gone; return how many there were.
+
+    One stays when the database goes away between a job's last write and its wake-up's: its holder lives on, so
+    that it never counts as stalled. `working` are the ids of the jobs that this process is busy with.
+    """
+    rows = await database.fetch_all(
+        """
+        DELETE FROM procrastinate_jobs j WHERE task_name = %(task)s AND status = 'doing'
+            AND args->>'video_id' <> ALL(%(working)s)
+            AND NOT EXISTS (SELECT 1 FROM videos v WHERE v.id = j.args->>'video_id' AND (
+                v.state IN ('queued', 'in_progress')
+                OR v.completed_at > clock_timestamp() - make_interval(secs => %(quiet)s)))
+            AND NOT EXISTS (SELECT 1 FROM procrastinate_events e WHERE e.job_id = j.id AND e.type = 'started'
+                AND e.at > clock_timestamp() - make_interval(secs => %(quiet)s))
+        RETURNING j.id
+        """,
+        {"task": TASK, "working": list(working), "quiet": quiet_seconds},
+    )
+    return len(rows)
