@@ -97,6 +97,9 @@ def test_database_that_goes_away_and_comes_back_is_told(
             server.stop()
             expect(page.locator("#banner")).to_contain_text("The database is away", timeout=20_000)
             expect(page.locator("#banner")).to_contain_text("Accepted jobs are kept")
+            expect(page.locator("#empty")).to_contain_text(
+                "Your videos cannot be shown now. The database does"
+            )
             expect(page.locator("#engine")).to_contain_text("Not available")
             page.locator("#submit").click()
             expect(page.locator("#form-error")).to_contain_text(
@@ -105,6 +108,7 @@ def test_database_that_goes_away_and_comes_back_is_told(
             page.screenshot(path=shots / "banner-database.png")
             server.start()
             expect(page.locator("#banner")).not_to_be_visible(timeout=30_000)
+            expect(page.locator("#empty")).to_contain_text("Nothing here yet")
             # What was written is still there, and is accepted now.
             expect(page.locator("#prompt")).to_have_value("a cat in the rain")
             page.locator("#submit").click()

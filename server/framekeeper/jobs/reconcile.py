@@ -159,8 +159,8 @@ async def wake_forgotten(database: Database, *, quiet_seconds: float = 10) -> in
 async def drop_finished(database: Database, *, working: Collection[str], quiet_seconds: float = 60) -> int:
     """Remove wake-ups still held for jobs that are final or gone; return how many there were.
 
-    One stays when the database goes away between a job's last write and its wake-up's: its holder lives on, so
-    that it never counts as stalled. `working` are the ids of the jobs that this process is busy with.
+    One stays when the database goes away between a job's last write and its wake-up's: its holder lives on,
+    and it never counts as stalled. `working` are the ids of the jobs that this process is busy with.
     """
     rows = await database.fetch_all(
         """

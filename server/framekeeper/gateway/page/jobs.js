@@ -16,6 +16,8 @@ const streams = new Map();
 let noEvents = false;
 let actions = {};
 let told = () => {};
+/** Why the list could not be read at the last look; empty when it could. */
+let unread = "";
 
 /** @param {object} what the buttons do; `heard(error)` is told how each look at the service went */
 export function begin(buttons, heard) {
@@ -53,9 +55,12 @@ export async function refresh() {
     }
     page.data.forEach((video) => show(video));
     if (cards.size <= PAGE) $("older").hidden = !page.has_more;
+    unread = "";
     settle();
     told(null);
   } catch (error) {
+    unread = error.message;
+    tellEmpty();
     // A key without the scope to list: its own jobs of this tab are followed all the same.
     if (error.status === 403) settle();
     told(error);
@@ -106,8 +111,15 @@ export function remove(id, young = false) {
 }
 
 function settle() {
-  $("empty").hidden = cards.size > 0;
+  tellEmpty();
   follow();
+}
+
+function tellEmpty() {
+  $("empty").hidden = cards.size > 0;
+  $("empty").textContent = unread
+    ? `Your videos cannot be shown now. ${unread}`
+    : "Nothing here yet. Your videos will appear here, newest first.";
 }
 
 function tell(before, now) {
