@@ -140,6 +140,16 @@ def is_ours(directory: Path) -> bool:
     return _marker(directory) is not None
 
 
+def missing(directory: Path) -> list[str]:
+    """How a tiny checkpoint that a profile names is made, where there is none; empty for any other model."""
+    for kind in KINDS:
+        if directory.name == f"wan2.2-{kind}-tiny" and not directory.exists():
+            return [
+                f"{directory} is not there: `framekeeper model make-tiny {directory} --kind {kind}` makes it"
+            ]
+    return []
+
+
 def _mark(kind: str) -> dict[str, Any]:
     """What MARKER holds; the first kind had no name."""
     return {"version": VERSION} | ({} if kind == "t2v" else {"kind": kind})

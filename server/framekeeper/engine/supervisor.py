@@ -19,7 +19,7 @@ import procrastinate
 import structlog
 
 from framekeeper import metrics
-from framekeeper.checkpoint import layout, pictures
+from framekeeper.checkpoint import layout, pictures, tiny
 from framekeeper.database.migrate import SchemaError, migrate
 from framekeeper.database.pool import UNAVAILABLE, Database
 from framekeeper.doctor.examine import examine_host
@@ -116,7 +116,7 @@ def prepare(settings: Settings) -> Plan:
     if profile.backend != "fault":  # whose model is a script
         model = Path(launches[0].model)
         # The doctor reads every header, too: once is enough.
-        found = layout.faults(model) or ([] if settings.doctor else unreadable(model))
+        found = tiny.missing(model) or layout.faults(model) or ([] if settings.doctor else unreadable(model))
         if contradiction := pictures.contradiction(model, profile.admits.image):
             found = [*found, contradiction]
         faults += [f"model: {fault}" for fault in found]
@@ -316,7 +316,10 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
             patience = 10 * 365 * 86400.0
         try:
             lost = await reconcile.settle_lost(
-                database, max_attempts=settings.max_attempts, stale_seconds=patience
+                database,
+                max_attempts=settings.max_attempts,
+                stale_seconds=patience,
+                run_id=groups[0].status.run_id,
             )
             lost += await reconcile.settle_unknown(
                 database,
