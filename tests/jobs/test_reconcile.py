@@ -68,6 +68,22 @@ async def test_job_of_a_silent_engine_is_queued_again(database: Database) -> Non
     assert [video.id for video in await settled(database)] == [held.id]
 
 
+async def test_supervisor_does_not_take_its_own_jobs_for_a_late_heartbeat(database: Database) -> None:
+    held = await running(database)
+    await database.execute("UPDATE engines SET heartbeat_at = clock_timestamp() - interval '1 h'")
+    kept = await reconcile.settle_lost(database, max_attempts=3, stale_seconds=30, run_id="first")
+    assert kept == []
+    (again,) = await reconcile.settle_lost(database, max_attempts=3, stale_seconds=30, run_id="another")
+    assert again.id == held.id
+
+
+async def test_heartbeat_of_before_the_clock_was_put_back_is_no_sign_of_life(database: Database) -> None:
+    held = await running(database)
+    await database.execute("UPDATE engines SET heartbeat_at = clock_timestamp() + interval '1 h'")
+    assert not (await engines.all_engines(database))[0].alive(30)
+    assert [video.id for video in await settled(database)] == [held.id]
+
+
 async def test_job_of_a_stopped_engine_is_queued_again(database: Database) -> None:
     held = await running(database)
     await engines.report(

@@ -14,8 +14,15 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from framekeeper.errors import DatabaseUnavailable
 
-#: What psycopg raises when the server is away, restarting, or the link broke.
-UNAVAILABLE = (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError)
+#: What psycopg raises when the server is away, restarting, or the link broke; or only reads, as one does that
+#: was the primary until a moment ago, or a copy that a URL names by mistake
+#: (https://www.postgresql.org/docs/current/hot-standby.html).
+UNAVAILABLE = (
+    psycopg.OperationalError,
+    PoolTimeout,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
 
 
 class Connection(psycopg.AsyncConnection[DictRow]):
@@ -31,6 +38,18 @@ async def _commit_by_itself(connection: Connection) -> None:
 
 async def _came_back(connection: Connection) -> None:
     connection.back_at = time.monotonic()
+
+
+async def _check(connection: Connection) -> None:
+    """Raise OperationalError for a connection that is broken or may only read; the pool then makes another.
+
+    One to a former primary stays open and read-only for ever, behind a proxy also when there is a new one.
+    """
+    cursor = await connection.execute("SELECT current_setting('transaction_read_only') AS read_only")
+    row = await cursor.fetchone()
+    if row is None or row["read_only"] != "off":
+        await connection.close()
+        raise psycopg.OperationalError("the database only reads")
 
 
 class Database:
@@ -53,7 +72,7 @@ class Database:
 
         async def check(connection: Connection) -> None:
             if time.monotonic() - connection.back_at >= fresh_seconds:
-                await AsyncConnectionPool.check_connection(connection)
+                await _check(connection)
 
         self.pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -86,7 +105,11 @@ class Database:
         """One connection on which each statement is a transaction of its own. Raises DatabaseUnavailable."""
         try:
             async with self.pool.connection() as connection:
-                yield connection
+                try:
+                    yield connection
+                except psycopg.errors.ReadOnlySqlTransaction:
+                    await connection.close()  # so that the pool makes another
+                    raise
         except UNAVAILABLE as error:
             raise DatabaseUnavailable(retry_after=2) from error
 

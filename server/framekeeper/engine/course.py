@@ -147,6 +147,8 @@ class Course:
                     await self._try_quiet_time()
             except DatabaseUnavailable:
                 continue
+            except Exception:  # this look must not be the last one
+                self._log.exception("looking at the engine's rung failed")
 
     async def _try_quiet_time(self) -> None:
         higher = way_up(await self._history(None), self.rung.rung, now=time.time(), policy=self._policy)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+import structlog
+
 from framekeeper import metrics
 from framekeeper.database.pool import Database
 from framekeeper.engine.persist import persist
@@ -15,6 +17,8 @@ from framekeeper.jobs.engines import EngineState
 from framekeeper.profiles.schema import Profile
 from framekeeper.profiles.wan import square
 from framekeeper.settings import Settings
+
+log = structlog.get_logger()
 
 
 def registered(profile: Profile) -> dict[str, Any]:
@@ -122,6 +126,10 @@ class EngineStatus:
             try:
                 await self.publish()
             except DatabaseUnavailable:
+                await asyncio.sleep(1)
+                continue
+            except Exception:  # this heartbeat must not be the last one
+                log.exception("publishing the engine's state failed")
                 await asyncio.sleep(1)
                 continue
             try:

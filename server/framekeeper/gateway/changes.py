@@ -57,6 +57,10 @@ class Feed:
             except DatabaseUnavailable:
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
+            except Exception:  # whoever follows would wait for ever
+                log.exception("reading a followed video failed")
+                await asyncio.sleep(RECONNECT_SECONDS)
+                continue
             async with self.news:
                 self.read += 1
                 self.news.notify_all()

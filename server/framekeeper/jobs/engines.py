@@ -78,9 +78,11 @@ class Engine:
 
 
 _STORED = [name for name in Engine.__dataclass_fields__ if name not in ("age_seconds", "phase_seconds")]
+# A clock that was put back leaves heartbeats in the future: whoever lives replaces its own at once, and that
+# of an engine that is gone must not look fresh until then.
 COLUMNS = ", ".join(_STORED) + (
-    ", extract(epoch FROM clock_timestamp() - heartbeat_at)::float8 AS age_seconds"
-    ", extract(epoch FROM clock_timestamp() - phase_since)::float8 AS phase_seconds"
+    ", abs(extract(epoch FROM clock_timestamp() - heartbeat_at))::float8 AS age_seconds"
+    ", greatest(0, extract(epoch FROM clock_timestamp() - phase_since))::float8 AS phase_seconds"
 )
 
 ALL = f"SELECT {COLUMNS} FROM engines ORDER BY id"

@@ -121,7 +121,7 @@ class Line:
 
 _OPEN = """
     SELECT id, model, queue, owner, state = 'in_progress' AS running, priority, queue_job_id, step, steps,
-        extract(epoch FROM clock_timestamp() - started_at)::float8 AS elapsed,
+        greatest(0, extract(epoch FROM clock_timestamp() - started_at))::float8 AS elapsed,
         (request ->> 'width')::int AS width, (request ->> 'height')::int AS height,
         (request ->> 'num_frames')::int AS num_frames
     FROM videos WHERE state IN ('queued', 'in_progress') ORDER BY priority DESC, created_at, id

@@ -21,22 +21,26 @@ from framekeeper.jobs.wake import TASK, wake
 INTERRUPTED = "The supervisor that worked on this video stopped without finishing it."
 
 
-async def settle_lost(database: Database, *, max_attempts: int, stale_seconds: float) -> list[Video]:
+async def settle_lost(
+    database: Database, *, max_attempts: int, stale_seconds: float, run_id: str = ""
+) -> list[Video]:
     """Queue again (or fail) every job in progress whose run is over; return what they became.
 
     A supervisor that was killed and started again has registered its engines under a new run, so that its
-    predecessor's jobs are found at once; those of a host that stays away, after `stale_seconds`.
+    predecessor's jobs are found at once; those of a host that stays away, after `stale_seconds`. The jobs of
+    the run that asks, `run_id`, are not looked at: it knows by itself which it makes, however late its last
+    heartbeat is, and `settle_unknown` finds the others.
     """
     rows = await database.fetch_all(
         f"""
         SELECT {", ".join("v." + name for name in COLUMNS.split(", "))} FROM videos v
         LEFT JOIN engines e ON e.id = v.engine_id AND e.run_id = v.run_id
-        WHERE v.state = 'in_progress' AND (
+        WHERE v.state = 'in_progress' AND v.run_id IS DISTINCT FROM %(run)s AND (
             e.id IS NULL OR e.state = 'stopped'
-            OR e.heartbeat_at < clock_timestamp() - make_interval(secs => %(stale)s)
+            OR abs(extract(epoch FROM clock_timestamp() - e.heartbeat_at)) > %(stale)s
         )
         """,
-        {"stale": stale_seconds},
+        {"stale": stale_seconds, "run": run_id},
     )
     settled = []
     for row in rows:
