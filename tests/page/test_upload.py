@@ -119,7 +119,9 @@ def test_picture_can_be_dropped_on_the_form(page: Page, service: System) -> None
     )
 
 
-def test_retry_of_a_video_from_a_picture_asks_for_it_again(page: Page, service: System) -> None:
+def test_retry_of_a_video_from_a_picture_sends_it_again_or_asks_for_it_in_another_tab(
+    page: Page, service: System
+) -> None:
     opened(page, service)
     page.locator("#prompt").fill("a cat to be cancelled")
     page.locator("#more summary").click()
@@ -132,6 +134,13 @@ def test_retry_of_a_video_from_a_picture_asks_for_it_again(page: Page, service: 
     expect(card).to_have_attribute("data-status", "cancelled", timeout=20_000)
     page.locator("#image-remove").click()
     page.locator("#prompt").fill("")
+    with page.expect_response(lambda answer: answer.request.method == "POST") as retried:
+        card.get_by_role("button", name="Retry").click()
+    again = retried.value.json()
+    assert (retried.value.status, again["has_input_reference"]) == (200, True), again
+    assert again["id"] != answered.value.json()["id"]
+    page.locator(f"[id='{again['id']}']").get_by_role("button", name="Cancel").click()
+    page.reload()
     card.get_by_role("button", name="Retry").click()
     expect(page.locator("#input_reference-error")).to_contain_text("Choose the picture again")
     expect(page.locator("#prompt")).to_have_value("a cat to be cancelled")

@@ -62,7 +62,11 @@ const actions = {
     ]),
   download: (video) => attempt(() => player.download(video)),
   reuse: (video) => form.fill(video),
-  retry: (video) => (video.has_input_reference ? form.fillAgain(video) : form.submit(fieldsOf(video), accepted)),
+  retry: (video) => {
+    const picture = form.pictureOf(video);
+    if (video.has_input_reference && !picture) return form.fillAgain(video);
+    return form.submit({ ...fieldsOf(video), ...(picture && { input_reference: picture }) }, accepted);
+  },
   cancel: (video) => attempt(async () => jobs.show(await send("POST", `v1/videos/${video.id}/cancel`))),
   delete: (video) =>
     attempt(async () => {

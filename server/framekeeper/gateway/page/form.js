@@ -160,6 +160,10 @@ export function fill(video) {
   $("prompt").scrollIntoView({ block: "nearest" });
 }
 
+/** The pictures of the jobs that this tab submitted: the service keeps none once a video is done. */
+const pictures = new Map();
+export const pictureOf = (video) => pictures.get(video.id);
+
 /** As `fill` and with its seed; its picture is not kept once a video is done, so it has to be given again. */
 export function fillAgain(video) {
   fill(video);
@@ -185,7 +189,9 @@ export async function submit(fields, accepted) {
     const form = new FormData();
     if (image) for (const [name, value] of Object.entries(fields)) form.append(name, value);
     else headers["Content-Type"] = "application/json";
-    accepted(await send("POST", "v1/videos", image ? form : new Blob([body]), headers));
+    const video = await send("POST", "v1/videos", image ? form : new Blob([body]), headers);
+    if (image) pictures.set(video.id, image);
+    accepted(video);
     sent = { body: "", key: "" };
     return true;
   } catch (error) {
