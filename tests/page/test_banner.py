@@ -13,6 +13,8 @@ from faulty import begin
 from framekeeper.database.migrate import migrate
 from framekeeper.database.pool import Database
 from framekeeper.jobs.engines import EngineState
+from framekeeper.keys.key import Scope
+from framekeeper.keys.rows import create
 from framekeeper.settings import Settings
 from gateway.conftest import register, report
 from gateway.serving import served
@@ -114,3 +116,28 @@ def test_database_that_goes_away_and_comes_back_is_told(
             page.locator("#submit").click()
             expect(page.locator(".card")).to_have_count(1)
             page.context.close()
+
+
+def test_key_that_may_not_list_is_told_so_and_not_that_there_is_nothing(
+    browser: Browser, tmp_path: Path, postgres_url: str, shots: Path
+) -> None:
+    secrets: list[str] = []
+
+    async def made() -> None:
+        database = Database(postgres_url, size=1)
+        await database.open()
+        secrets.append((await create(database, "sender", {Scope.SUBMIT}))[1])
+        await database.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(made(),))
+    thread.start()
+    thread.join(60)
+    with served(Settings(database_url=postgres_url, var=tmp_path, min_free_bytes=0, auth="on")) as url:
+        page = browser.new_page(viewport={"width": 768, "height": 860})
+        page.goto(url)
+        page.locator("#key").fill(secrets[0])
+        page.keyboard.press("Enter")
+        expect(page.locator("#empty")).to_contain_text("This needs a key with the scope", timeout=20_000)
+        expect(page.locator("#empty")).not_to_contain_text("Nothing here yet")
+        page.screenshot(path=shots / "key-without-read.png")
+        page.context.close()
