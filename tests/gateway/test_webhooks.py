@@ -215,6 +215,15 @@ async def test_name_that_leads_into_a_private_network_is_not_connected_to(
     assert receiver.got == []
 
 
+async def test_host_that_cannot_be_a_name_is_noted_as_a_failed_try(
+    settings: Settings, database: Database
+) -> None:
+    await finished(database, f"https://{'a' * 70}.example/")
+    await finished(database, "https://xn--a.example..:443/")
+    with served(settings.model_copy(update={"webhook_secret": SECRET})):
+        await tried(database, 2)
+
+
 async def test_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["93.184.215.14", "127.0.0.1"])
 

@@ -114,7 +114,8 @@ async def _deliver(
 ) -> None:
     try:
         await asyncio.wait_for(_send(client, settings, delivery), 2 * ANSWER_SECONDS)
-    except (NotDelivered, httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+    # A host that cannot be encoded is a ValueError: it must not be tried for ever.
+    except (NotDelivered, httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
         reason = str(error) or type(error).__name__
         pause = await deliveries.failed(database, delivery, reason)
         metrics.WEBHOOKS.labels("failed" if pause else "given_up").inc()
