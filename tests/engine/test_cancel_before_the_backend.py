@@ -8,28 +8,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from faulty import REQUEST
 from framekeeper.engine import protocol
 from framekeeper.engine.backends.backend import GenerationCancelled, Progress, StepReport
 from framekeeper.engine.channel import Channel
 from framekeeper.engine.worker import Worker
 
-REQUEST = protocol.Generate(
-    job="video_1",
-    attempt=1,
-    directory="/nowhere",
-    prompt="a cat",
-    negative_prompt=None,
-    width=64,
-    height=64,
-    num_frames=9,
-    fps=8,
-    num_inference_steps=10,
-    guidance_scale=4.0,
-    guidance_scale_2=3.0,
-    boundary_ratio=0.875,
-    flow_shift=5.0,
-    seed=1,
-)
+ORDER = protocol.Generate(job="video_1", attempt=1, directory="/nowhere", **msgspec.structs.asdict(REQUEST))
 
 
 class SlowToBegin:
@@ -60,9 +47,9 @@ async def test_cancel_that_comes_while_the_backend_begins_still_stops_the_job(tm
     worker = Worker(await Channel.over(theirs, protocol.decode_from_parent))
     worker._backend = SlowToBegin()  # type: ignore[assignment]  # what of a backend is asked here
     running = asyncio.create_task(worker.run())
-    parent.send(REQUEST)
+    parent.send(ORDER)
     await asyncio.sleep(0.1)
-    parent.send(protocol.Cancel(job=REQUEST.job, attempt=1))
+    parent.send(protocol.Cancel(job=ORDER.job, attempt=1))
     said = []
     async with asyncio.timeout(20):
         while not isinstance(said[-1:] and said[-1], protocol.Cancelled | protocol.Failed):

@@ -6,12 +6,9 @@ import re
 
 from playwright.sync_api import Browser, expect
 
+from remembered import REMEMBER, ever_said
 from system import System
 
-# Everything that the card ever said: on a fast machine a step is over before anybody looks.
-REMEMBER = """window.said = new Set();
-const look = () => document.querySelectorAll(".card .making b").forEach(each => said.add(each.textContent));
-new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true });"""
 # The small model makes a step in some 30 ms and the page hears of one about every 100 ms.
 STEPS = "50"
 
@@ -28,7 +25,7 @@ def test_prompt_on_the_page_becomes_a_video_that_plays(system: System, browser: 
     page.locator("#prompt").fill("two robots box under a spotlight")
     page.get_by_role("button", name="Make the video").click()
     expect(page.locator(".card")).to_have_attribute("data-status", "completed", timeout=120_000)
-    said = page.evaluate("[...said]")
+    said = ever_said(page, ".making b")
     assert any(re.fullmatch(r"Step \d+ of \d+", each) for each in said), said
     page.get_by_role("button", name="Watch").click()
     page.wait_for_function("() => video.readyState >= 3 && video.currentTime > 0")

@@ -149,11 +149,13 @@ class _Body:
         self._counted = 0
 
 
-def _decode(data: bytes, what: str) -> str:
+def _decode(data: bytes, what: str, *, param: str | None = None, instead: str = "") -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{what} is not UTF-8: the byte at position {error.start} is wrong.") from None
+        raise InvalidRequest(
+            f"{what} is not UTF-8: the byte at position {error.start} is wrong{instead}.", param=param
+        ) from None
 
 
 def _from_pairs(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -230,13 +232,9 @@ class _Part:
         name = _decode(options[b"name"], "A field's name")
         if b"filename" in options:
             return name, UploadedFile(options[b"filename"].decode("utf-8", "replace"), bytes(self.data))
-        try:
-            return name, self.data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            where = f"the byte at position {error.start} is wrong"
-            if name in NAMES:
-                where += '; for a picture, give its part a file name: name="' + name + '"; filename="…"'
-            raise InvalidRequest(f"{shown(name)} is not UTF-8: {where}.", param=name) from None
+        instead = f'; for a picture, give its part a file name: name="{name}"; filename="…"'
+        text = _decode(bytes(self.data), shown(name), param=name, instead=instead if name in NAMES else "")
+        return name, text
 
 
 class _Form:
