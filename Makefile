@@ -104,9 +104,10 @@ bench: setup runtime ## figures of the whole system beside upstream's server; BE
 soak: setup ## ten minutes of random faults and clients, then every check; SOAK="--seconds 60 --seed 1"
 	@PYTHONPATH=tests $(VENV)/bin/python -m soak $(SOAK)
 
+# Without ruff's cache: it keeps a file's verdict while modules beside it, which decide the order of imports, come and go.
 lint: setup ## ruff and mypy
-	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check --no-cache .
+	@$(VENV)/bin/ruff format --no-cache --check .
 	@$(VENV)/bin/mypy
 
 format: setup ## lay out the code, renew README's table of settings

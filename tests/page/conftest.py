@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
-from remembered import REMEMBER
 
 from cluster import Cluster
 from faulty import serving
+from remembered import REMEMBER
 from system import System
 
 

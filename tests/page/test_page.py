@@ -14,9 +14,9 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
-from remembered import ever_said
 
 from faulty import begin
+from remembered import ever_said
 from system import System, wait_for
 
 pytestmark = pytest.mark.slow
