@@ -140,10 +140,10 @@ def _alive(group: int) -> bool:
     return True
 
 
-def queue(machine: Machine, sections: Sequence[plan.Section], budget: float) -> None:
-    """Every section that still fits, in the order of the plan; those that do not are named in the results."""
+def queue(machine: Machine, sections: Sequence[plan.Section], budget: float, *, named: bool = False) -> None:
+    """Every section that still fits, in the plan's order or as they are `named`; results name the others."""
     end = machine.began() + budget
-    for each in plan.order(sections, budget + plan.SETUP_SECONDS)[0]:
+    for each in plan.order(sections, budget + plan.SETUP_SECONDS, named=named)[0]:
         left = end - time.time()
         if left < each.seconds:
             machine.record("left out", name=each.name, estimate=each.seconds, seconds_left=round(left))
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str]) -> int:
     began = machine.began()
     sections = plan.chosen(options.sections, plan.results())
     if options.queue:
-        queue(machine, sections, options.budget)
+        queue(machine, sections, options.budget, named=bool(options.sections))
         return 0
     if options.loads:
         prepare(machine, options.loads)

@@ -1,12 +1,14 @@
-"""What the card itself can do: `ceilings.py MODEL OUT`. Appends lines of JSON to OUT.
+"""What the card itself can do: `ceilings.py MODEL OUT [WHAT…]`. Appends lines of JSON to OUT.
 
-Matrix products in bf16 and fp8, copies, attention in both types with its error, and decoding by dtype, layout
-and tiling with its error against float32 in whole frames.
+Matrix products in bf16 and fp8, in a burst and for as long as a step lasts, copies, attention in both types
+with its error, and decoding by dtype, layout and tiling with its error against float32 in whole frames. WHAT:
+products, linear, sustained, copies, attention, decoding; all without it.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from vllm_omni.diffusion.distributed.autoencoders.autoencoder_kl_wan import OmniAutoencoderKLWan
 from vllm_omni.diffusion.distributed.autoencoders.wan_vae_fastpath import install_wan_vae_fastpath
 
@@ -63,6 +67,55 @@ def products() -> dict[str, Any]:
     return found
 
 
+def linear() -> dict[str, Any]:
+    """TFLOP/s of a block's fp8 products at 1280x720 by vllm's CUTLASS kernel, a scale a token."""
+    from vllm import _custom_ops as ops  # noqa: PLC0415  only here
+
+    found: dict[str, Any] = {}
+    for name, (k, n) in {
+        "qkv": (5120, 15_360),
+        "out": (5120, 5120),
+        "up": (5120, 13_824),
+        "down": (13_824, 5120),
+    }.items():
+        m = TOKENS["1280x720"]
+        a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(n, k, device="cuda", dtype=torch.bfloat16).to(torch.float8_e4m3fn)
+        bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
+        a8, scales = ops.scaled_fp8_quant(a, use_per_token_if_dynamic=True)
+        one = torch.ones(1, device="cuda")
+        ms = milliseconds(
+            lambda a=a8, b=b, s=scales, o=one, c=bias: ops.cutlass_scaled_mm(
+                a, b.T, scale_a=s, scale_b=o, out_dtype=torch.bfloat16, bias=c
+            )
+        )
+        found[f"{name}_tflops"] = round(2 * m * k * n / ms / 1e9)
+        found[f"{name}_quantising_ms"] = round(
+            milliseconds(lambda a=a: ops.scaled_fp8_quant(a, use_per_token_if_dynamic=True)), 3
+        )
+    return found
+
+
+def sustained(seconds: float = 20.0) -> dict[str, Any]:
+    """TFLOP/s of the square bf16 product at the end of so many seconds, with the card's clock and power then.
+
+    A step at 1280x720 lasts 20 s and the card's power is limited, so this and not the burst bounds a job.
+    """
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    rates: list[float] = []
+    states: list[str] = []
+    began = time.monotonic()
+    while (at := time.monotonic() - began) < seconds:
+        query = "--query-gpu=clocks.sm,power.draw,power.limit,clocks_event_reasons.active,temperature.gpu"
+        telling = subprocess.Popen(
+            ["nvidia-smi", query, "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True
+        )
+        ms = milliseconds(lambda: [a @ b.T for _ in range(20)], 40) / 20
+        rates.append(round(2 * 8192**3 / ms / 1e9, 1))
+        states.append(f"{at:.0f} s: {telling.communicate()[0].strip()}")
+    return {"seconds": seconds, "bf16_square_tflops": rates, "clock_power_limit_reasons_temperature": states}
+
+
 def copies() -> dict[str, Any]:
     """GB/s: within the card (bytes read and written), and from page-locked memory."""
     a = torch.empty(4 * 2**30, dtype=torch.uint8, device="cuda").random_()
@@ -85,13 +138,21 @@ def attention(size: str) -> dict[str, Any]:
     quantising = milliseconds(lambda: [small(each) for each in (q, k, v)], 5)
     scales = {"q_descale": qs, "k_descale": ks, "v_descale": vs}
     eight = milliseconds(lambda: kernel(q8, k8, v8, **scales), 5)
-    reference = torch.nn.functional.scaled_dot_product_attention(
+    by_cudnn: float | str
+    try:
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+            moved = [each.transpose(1, 2) for each in (q, k, v)]
+            by_cudnn = work / milliseconds(lambda: scaled_dot_product_attention(*moved), 5) / 1e9
+    except RuntimeError as failure:
+        by_cudnn = str(failure)[:200]
+    reference = scaled_dot_product_attention(
         q[:, :512].float().transpose(1, 2), k.float().transpose(1, 2), v.float().transpose(1, 2)
     ).transpose(1, 2)
     return {
         "size": size,
         "bf16_ms": round(plain, 2),
         "bf16_tflops": round(work / plain / 1e9),
+        "cudnn_bf16_tflops": by_cudnn,
         "fp8_ms": round(eight, 2),
         "fp8_tflops": round(work / eight / 1e9),
         "quantising_ms": round(quantising, 2),
@@ -135,7 +196,7 @@ def decoding(model: str, size: str, reference: dict[str, torch.Tensor], **how: A
     }
 
 
-def main(model: str, out: str) -> None:
+def main(model: str, out: str, *wanted: str) -> None:
     """Everything, each in its own line; what fails says so and the rest goes on."""
     ways = [
         ("832x480", torch.float32, "lossless", False),
@@ -151,8 +212,10 @@ def main(model: str, out: str) -> None:
     reference: dict[str, torch.Tensor] = {}
     todo: list[tuple[str, Callable[[], dict[str, Any]]]] = [
         ("products", products),
+        ("linear", linear),
         ("copies", copies),
         *(("attention", lambda size=size: attention(size)) for size in TOKENS),
+        ("sustained", sustained),
         *(
             (
                 "decoding",
@@ -164,6 +227,8 @@ def main(model: str, out: str) -> None:
         ),
     ]
     for what, work in todo:
+        if wanted and what not in wanted:
+            continue
         try:
             found = work()
         except Exception as failure:

@@ -10,5 +10,7 @@ done
 wait
 status=0
 for name in "$@"; do grep -q "\"$name\"" "$RESULTS" || { status=1; echo "$name failed"; grep -v Warning "$(dirname "$RESULTS")/$name.log" | tail -12; }; done
-[ -e "$turns/engine-upstream.pt" ] && "$PYTHON" bench/gpu/variant.py compare "$turns" engine-upstream "$RESULTS"
+for base in engine-upstream large-upstream; do
+  [ -e "$turns/$base.pt" ] && "$PYTHON" bench/gpu/variant.py compare "$turns" $base "$RESULTS"
+done
 exit $status

@@ -55,6 +55,21 @@ ENGINES: dict[str, dict[str, Any]] = {
     },
     "engine-fp8-attention": {"profile": {**_EIGHT, "quantization": "none"}, "videos": [("832x480", 4)]},
     "engine-fast": {"profile": _EIGHT, "videos": _BOTH},
+    # The longer video alone, as shipped: its blocks are compiled for its own shape.
+    "large-upstream": {"profile": _UPSTREAM, "videos": [("1280x720", 2)]},
+    "large-h200": {"profile": {"fallbacks": []}, "videos": [("1280x720", 2)], "trace": "1280x720"},
+    "large-fast": {"profile": _EIGHT, "videos": [("1280x720", 2)], "trace": "1280x720"},
+    "large-fast-fused": {
+        "profile": _EIGHT,
+        "changes": ["fused_quantising"],
+        "videos": [("1280x720", 2)],
+        "trace": "1280x720",
+    },
+    "large-cudnn": {
+        "profile": {"fallbacks": []},
+        "options": {"attention": "cudnn_attn"},
+        "videos": [("1280x720", 2)],
+    },
     "engine-fast-eager": {"profile": {**_EIGHT, "compile": "off"}, "videos": [("832x480", 4)]},
     "engine-cache": {"profile": {**_UPSTREAM, "cache": "cache_dit"}, "videos": [("832x480", 10)]},
     "engine-layers": {

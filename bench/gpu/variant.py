@@ -4,18 +4,22 @@ Each variant is a process of its own with Framekeeper's backend and a profile's 
 several are loaded at once). All load and compile side by side; then each in its turn, in the order in which
 they stand in profiles.ENGINES, makes its videos and ends. Left in TURNS: the first noise prediction and the
 frames, for `compare`; the line in OUT has seconds by step and phase, and peaks against the memory model.
+Where profiles.ENGINES says `trace`, one more step of that size runs under torch.profiler: a line of kernels.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
+import candidates
 from entered import enter
 
 import profiles as bench_profiles
@@ -101,19 +105,72 @@ def measure(backend: Any, wanted: Generate) -> tuple[dict[str, Any], Any]:
     }, made
 
 
+def family(kernel: str) -> str:
+    """What a kernel does, told by its name; its name where that is not known."""
+    for word, what in (
+        ("flash", "attention"),
+        ("fmha", "attention"),
+        ("gemm", "matrix products"),
+        ("nvjet", "matrix products"),
+        ("cutlass", "matrix products"),
+        ("triton", "compiled by Inductor"),
+        ("quant", "quantising by vllm"),
+    ):
+        if word in kernel.lower():
+            return what
+    return kernel[:60]
+
+
+def kernels(backend: Any, wanted: Generate) -> dict[str, Any]:
+    """Make a video under the profiler; milliseconds on the card by kernel of the denoising, largest first."""
+    import torch  # noqa: PLC0415  after the environment is set
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
+
+    activity = ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU
+    with profile(activities=[activity]) as profiler:
+        made = backend.generate(wanted, Progress(phase=lambda _: None, step=lambda _: None))
+    trace = Path(tempfile.mkdtemp()) / "trace.json"
+    profiler.export_chrome_trace(str(trace))
+    listed = json.loads(trace.read_text())["traceEvents"]
+    listed = [each for each in listed if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    # What comes after the last attention of the last block is the end of that block, and decoding.
+    ends = [each["ts"] for each in listed if "FlashAttnFwdSm90" in each["name"]] or [math.inf]
+    totals: dict[str, list[float]] = {}
+    for each in listed:
+        if each["ts"] <= max(ends):
+            total = totals.setdefault(each["name"], [0.0, 0])
+            total[0] += each["dur"] / 1e3
+            total[1] += 1
+    families: dict[str, float] = {}
+    for name, (ms, _) in totals.items():
+        families[family(name)] = families.get(family(name), 0.0) + ms
+    found = sorted(totals.items(), key=lambda one: -one[1][0])
+    return {
+        "size": f"{wanted.width}x{wanted.height}",
+        "steps": wanted.num_inference_steps,
+        "seconds": {key: round(value, 3) for key, value in made.seconds.items()},
+        "families_ms": {
+            key: round(ms, 1) for key, ms in sorted(families.items(), key=lambda one: -one[1])[:12]
+        },
+        "kernels": [[round(ms, 1), int(count), name[:120]] for name, (ms, count) in found[:45]],
+    }
+
+
 def run(model: str, directory: str, name: str, turns: Turns, out: str) -> None:
     """Load, compile, wait, measure."""
     launch = enter(Path(directory), name)
+    small = bench_profiles.ENGINES[name]
     import torch  # noqa: PLC0415
 
     from framekeeper.engine.backends.vllm_omni import VllmOmniBackend  # noqa: PLC0415
 
+    for change in small.get("changes", ()):
+        getattr(candidates, change)()
     backend = VllmOmniBackend()
     quiet = Progress(phase=lambda _: None, step=lambda _: None)
     began = time.monotonic()
-    loaded = backend.load(model, launch.options, quiet)
-    small = bench_profiles.ENGINES[name]
-    backend.generate(request("832x480", 81, 1), quiet)
+    loaded = backend.load(model, launch.options | small.get("options", {}), quiet)
+    backend.generate(request(small["videos"][0][0], 81, 1), quiet)
     ready = time.monotonic() - began
     torch.cuda.empty_cache()
     pipeline = backend._engine.executor.driver_worker.worker.model_runner.pipeline
@@ -141,7 +198,8 @@ def run(model: str, directory: str, name: str, turns: Turns, out: str) -> None:
     line = {
         "what": "variant",
         "name": name,
-        "options": {key: launch.options[key] for key in OPTIONS},
+        "options": {key: launch.options[key] for key in OPTIONS} | small.get("options", {}),
+        "changes": small.get("changes", []),
         "compiled_modules": loaded["compiled_modules"],
         "load_seconds": loaded["load_seconds"],
         "ready_seconds_side_by_side": round(ready, 1),
@@ -149,6 +207,10 @@ def run(model: str, directory: str, name: str, turns: Turns, out: str) -> None:
     }
     with Path(out).open("a") as file:
         file.write(json.dumps(line) + "\n")
+    if "trace" in small:
+        traced = {"what": "kernels", "name": name, **kernels(backend, request(small["trace"], 81, 1))}
+        with Path(out).open("a") as file:
+            file.write(json.dumps(traced) + "\n")
 
 
 def compare(turns: Path, base: str, out: str) -> None:
