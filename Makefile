@@ -43,8 +43,10 @@ model: runtime ## the small Wan2.2 checkpoint with random weights
 run: runtime ## run everything on http://127.0.0.1:8000; PORT=, HOST=, PROFILE= change it
 	@exec env $(OPTIONS) $(VENV)/bin/framekeeper run
 
+# Most tests wait most of the time. One process (AT_ONCE=0) shows a test's output as it comes.
+AT_ONCE ?= 2
 test: setup runtime ## every test, the whole system with the real engine included
-	@$(VENV)/bin/python -m pytest
+	@$(VENV)/bin/python -m pytest -n $(AT_ONCE) --dist loadgroup --no-loadscope-reorder
 
 test-fast: setup ## tests that need no engine, in under a minute
 	@$(VENV)/bin/python -m pytest -m "not stack and not slow"

@@ -16,6 +16,21 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from cluster import Cluster, new_database
 from framekeeper.database import embedded
 
+#: Where tests start the real engine. One such process after another: two would wait for each other's threads.
+ENGINES = ("tests/stack/", "tests/engine/backends/", "tests/checkpoint/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several processes (`pytest -n`): tests of a file stay together, what takes longest is first."""
+    if not config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    places = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    slow = {place for item, place in places.items() if item.get_closest_marker("slow")}
+    for item, place in places.items():
+        item.add_marker(pytest.mark.xdist_group("engine" if place.startswith(ENGINES) else place))
+    items.sort(key=lambda item: 0 if places[item].startswith(ENGINES) else 1 if places[item] in slow else 2)
+
 
 @pytest.fixture(scope="session")
 def postgres_cluster() -> Iterator[Cluster]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import re
 import socket
 import stat
 from collections import defaultdict
@@ -13,6 +11,7 @@ from typing import Any
 
 import psutil
 
+import shared_memory
 from framekeeper.database import embedded
 from framekeeper.engine import leftovers
 from framekeeper.media.encode import read_video
@@ -32,8 +31,6 @@ LEGAL = {
 }
 #: After the database is back, pools need so long to notice; after a gateway's end, its successor to listen.
 DATABASE_GRACE, GATEWAY_GRACE = 12.0, 8.0
-#: A file or directory of shared memory that still has its name, in a line of /proc.
-SEGMENT = re.compile(r"/dev/shm/([^/\s]+)(?!.*\(deleted\))")
 Row = dict[str, Any]
 
 
@@ -156,7 +153,7 @@ def remains(system: System, ports: list[int], database: Path, used: set[str]) ->
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 problems.append(f"port {port} is still listened on")
-    problems += [f"/dev/shm/{name} is left" for name in sorted(used) if Path("/dev/shm", name).exists()]
+    problems += [f"/dev/shm/{name} is left" for name in shared_memory.left(used)]
     return problems
 
 
@@ -169,14 +166,7 @@ def processes(system: System) -> set[int]:
 
 def segments(system: System) -> set[str]:
     """Names in /dev/shm that the system's processes use now; other programs' come and go beside them."""
-    used: set[str] = set()
-    for pid in processes(system):
-        with contextlib.suppress(OSError):
-            process = Path(f"/proc/{pid}")
-            lines = (process / "maps").read_text().splitlines()
-            lines += [str(descriptor.readlink()) for descriptor in (process / "fd").iterdir()]
-            used |= {match[1] for line in lines if (match := SEGMENT.search(line))}
-    return used
+    return shared_memory.segments(processes(system))
 
 
 def _held(path: Path) -> list[str]:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import httpx
-import pytest
 from test_main_job import LONG, at_step, create, final
 
+from shared_memory import left, segments
 from system import System, wait_for
 
 PROFILE = "cpu-tiny-mp"
-
-
-def shared_memory() -> set[str]:
-    # PostgreSQL's own segments come and go with its connections.
-    return {p.name for p in Path("/dev/shm").iterdir() if p.name.startswith(("psm_", "sem."))}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def foreign() -> set[str]:
-    """Shared memory of others on this machine, before our system starts."""
-    return shared_memory()
 
 
 def test_steps_come_one_by_one_from_the_executors_process(system: System) -> None:
@@ -49,13 +37,13 @@ def test_job_survives_the_kill_of_the_executors_process(system: System) -> None:
     assert final(system, video_id)["status"] == "completed"
 
 
-def test_supervisor_kill_leaves_no_grandchild_and_no_shared_memory(foreign: set[str], system: System) -> None:
+def test_supervisor_kill_leaves_no_grandchild_and_no_shared_memory(system: System) -> None:
     video_id = create(system, **LONG)["id"]
     at_step(system, video_id, 3)
-    ours = shared_memory() - foreign
+    ours = segments(system.engine_processes())
     assert ours
     system.kill_supervisor()
     wait_for("no process is left", lambda: not system.engine_processes(), 5)
-    wait_for("no shared memory is left", lambda: not ours & shared_memory(), 5)
+    wait_for("no shared memory is left", lambda: not left(ours), 5)
     system.start_supervisor()
     assert final(system, video_id)["status"] == "completed"
