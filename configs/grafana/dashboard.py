@@ -81,6 +81,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 queries=(
                     ("max by (model) (framekeeper_queue_oldest_age_seconds)", "{{model}}"),
                     ("max by (model) (framekeeper_queue_seconds)", "{{model}}, estimate for a new one"),
+                    ("max by (model) (framekeeper_model_unserved_seconds)", "{{model}}, without an engine"),
                     (_percentile("framekeeper_queue_wait_seconds", 0.9), "waited, 90 % under"),
                 ),
                 unit="s",

@@ -222,6 +222,13 @@ class StillBeingMade(FramekeeperError):
     advice = "It goes on: poll GET /v1/videos/{id}, whose id is in X-Video-Id."
 
 
+class NotServed(FramekeeperError):
+    """No engine has served this model for as long as a video waits for one."""
+
+    code = "not_served"
+    advice = "Submit it again once GET /v1/engines has one of this model that serves."
+
+
 class EngineFailed(FramekeeperError):
     """The engine failed while it made this video."""
 

@@ -102,6 +102,12 @@ class Settings(BaseSettings):
     stale_seconds: float = Field(
         30.0, ge=2, description="An engine silent for so long has lost its jobs to the other supervisors."
     )
+    unserved_seconds: float = Field(
+        21600.0,
+        ge=0,
+        description="How long a queued job waits while no engine serves its model, twice as long while one "
+        "is being started; then it fails. 0: for ever.",
+    )
     min_free_bytes: int = Field(
         256 * 1024 * 1024, ge=0, description="Free space in `media` under which jobs are refused (507)."
     )

@@ -59,7 +59,7 @@ def watch(service: Service, job: dict[str, Any], display: Display) -> dict[str, 
         display.show(last)
         if last["status"] == "queued" and time.monotonic() - asked > ENGINES_EVERY:
             asked = time.monotonic()
-            if reason := engines_sentence(service.engines()):
+            if reason := last.get("waiting_reason") or engines_sentence(service.engines()):
                 display.waits(reason)
     return last
 

@@ -86,6 +86,7 @@ def of_census(found: census.Census, queues: set[tuple[str, str]]) -> dict[Family
         metrics.QUEUE_DEPTH: depth,
         metrics.QUEUE_OLDEST: oldest,
         metrics.QUEUE_SECONDS: {(model,): seconds for model, seconds in found.queue_seconds.items()},
+        metrics.MODEL_UNSERVED: {(model,): seconds for model, seconds in found.unserved_seconds.items()},
         metrics.IN_PROGRESS: {(model,): jobs for model, jobs in found.in_progress.items()},
         metrics.WEBHOOKS_WAITING: {(): found.webhooks_waiting},
         metrics.MEDIA_BYTES: {(): found.media_bytes},

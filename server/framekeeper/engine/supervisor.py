@@ -32,6 +32,7 @@ from framekeeper.engine.serving import Serving
 from framekeeper.engine.tidy import keep_tidy
 from framekeeper.errors import DatabaseUnavailable, EngineFailed
 from framekeeper.jobs import reconcile
+from framekeeper.jobs.unserved import Watch
 from framekeeper.jobs.wake import TASK
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.facts import HostFacts
@@ -309,6 +310,7 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
     stay silent before their jobs are taken.
     """
     store = MediaStore(settings.media_directory)
+    watch = Watch(stale_seconds=settings.stale_seconds, allowed=settings.unserved_seconds)
     reachable_since = time.monotonic()
     while True:
         patience = settings.stale_seconds
@@ -338,11 +340,12 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
                     metrics.count_finished(video.state.value, video.error_code)
                 # What its engine had written so far is nobody's any more.
                 await asyncio.to_thread(store.remove_attempt, video.id, video.attempt)
-            for video in await reconcile.fail_unadmitted(database, stale_seconds=settings.stale_seconds):
-                log.warning("queued job failed, no engine admits it", video_id=video.id)
-                metrics.count_finished(video.state.value, video.error_code)
-            for video in await reconcile.fail_overdue(database):
-                log.info("queued job failed, its deadline is over", video_id=video.id)
+            for video in [
+                *await watch.fail(database),
+                *await reconcile.fail_unadmitted(database, stale_seconds=settings.stale_seconds),
+                *await reconcile.fail_overdue(database),
+            ]:
+                log.warning("queued job failed", video_id=video.id, reason=video.error_code)
                 metrics.count_finished(video.state.value, video.error_code)
             if woken := await reconcile.wake_forgotten(database):
                 log.warning("queued jobs without a wake-up were given one", jobs=woken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import create_task
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,12 +9,11 @@ from fastapi import FastAPI
 
 from framekeeper import __version__
 from framekeeper.database.pool import Database
-from framekeeper.gateway import errors, layers, routes
+from framekeeper.gateway import errors, layers, routes, upkeep
 from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.changes import Changes
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.outlook import Outlook
-from framekeeper.gateway.webhooks import keep_delivering
 from framekeeper.settings import Settings, SettingsError, load
 
 
@@ -34,11 +32,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.database, app.state.changes = database, (changes := Changes(database))
         await database.open()
         begin_metrics()
-        delivering = create_task(keep_delivering(database, settings), name="webhooks")
+        tasks = upkeep.begin(database, settings)
         try:
             yield
         finally:
-            delivering.cancel()
+            for task in tasks:
+                task.cancel()
             await changes.close()
             await database.close()
 
@@ -53,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
-    app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings.stale_seconds)
+    app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings)
     layers.install(app, settings)
     errors.install(app)
     routes.install(app)

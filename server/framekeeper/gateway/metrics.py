@@ -51,7 +51,8 @@ WEBHOOK_RESULTS = ("delivered", "failed", "given_up")
 ACCEPTED = Counter("framekeeper_videos_accepted", "Videos accepted.", ("model",))
 FINISHED = Counter(
     "framekeeper_videos_finished",
-    "Jobs that were cancelled or deleted while they waited in line; supervisors count the others.",
+    "Jobs that were cancelled or deleted while they waited in line, or waited too long and no supervisor was "
+    "there to say so; supervisors count the others.",
     ("state", "reason"),
 )
 REFUSED = Counter(
@@ -72,6 +73,11 @@ ADMISSION = frozenset({"/v1/videos", "/v1/videos/sync", "/v1/videos/batch"})
 def cancelled_in_line() -> None:
     """A job ended before an engine had it."""
     FINISHED.labels("cancelled", "").inc()
+
+
+def failed_in_line(error_code: str | None) -> None:
+    """A job failed before an engine had it."""
+    FINISHED.labels("failed", error_code if error_code in CODES else OTHER).inc()
 
 
 def begin() -> None:

@@ -56,8 +56,8 @@ class Room:
 class Outlook:
     """One a process."""
 
-    def __init__(self, stale_seconds: float) -> None:
-        self._stale_seconds = stale_seconds
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._line: Line | None = None
         self._looking = asyncio.Lock()
         #: Jobs that are being stored, by model.
@@ -70,7 +70,11 @@ class Outlook:
         asked = time.monotonic()
         async with self._looking:
             if self._line is None or self._line.at < asked - age:
-                line = await look(database, stale_seconds=self._stale_seconds)
+                line = await look(
+                    database,
+                    stale_seconds=self._settings.stale_seconds,
+                    unserved_seconds=self._settings.unserved_seconds,
+                )
                 self._line = line
                 self._entered = [each for each in self._entered if each[0] >= line.at]
                 for _, video in self._entered:

@@ -108,6 +108,9 @@ class VideoObject(BaseModel):
     deadline_at: int | None
     batch_id: str | None
     place: int | None = Field(description="Jobs that start before this one; null once it runs.")
+    waiting_reason: str | None = Field(
+        description="Why it will not start at present: no engine serves its model. Null otherwise."
+    )
     estimated_seconds: float | None = Field(
         description="Until it is done, from measured seconds; null where that is not known, or it is done."
     )
@@ -151,6 +154,9 @@ class VideoObject(BaseModel):
             batch_id=video.batch_id,
             expires_at=_seconds(video.expires_at),
             place=standing.place if standing and video.state is VideoState.QUEUED else None,
+            waiting_reason=standing.unserved.sentence(video.created_at)
+            if standing and standing.unserved and video.state is VideoState.QUEUED
+            else None,
             estimated_seconds=round(standing.seconds, 1)
             if standing and standing.seconds is not None and not video.state.final
             else None,
@@ -168,6 +174,7 @@ class VideoEvent(BaseModel):
     steps: int
     attempt: int
     place: int | None
+    waiting_reason: str | None
     estimated_seconds: float | None
     error: VideoError | None
 

@@ -25,6 +25,8 @@ class Census:
     queues: tuple[Queue, ...]
     in_progress: dict[str, int]
     queue_seconds: dict[str, float]
+    #: Seconds since an engine last served a model that has engines or jobs; 0 while one does.
+    unserved_seconds: dict[str, float]
     media_bytes: int
     webhooks_waiting: int
 
@@ -51,7 +53,8 @@ async def take(database: Database, *, stale_seconds: float) -> Census:
     totals = await database.fetch_one(_TOTALS)
     assert totals is not None
     in_progress: dict[str, int] = dict.fromkeys((row["model"] for row in models), 0)
-    lines = (await line.look(database, stale_seconds=stale_seconds)).models
+    seen = await line.look(database, stale_seconds=stale_seconds)
+    lines = seen.models
     queues = []
     for row in jobs:
         model = row["model"]
@@ -71,6 +74,9 @@ async def take(database: Database, *, stale_seconds: float) -> Census:
         in_progress=in_progress,
         queue_seconds={
             model: each.wait_seconds for model, each in lines.items() if each.wait_seconds is not None
+        },
+        unserved_seconds={
+            model: seen.served_seconds.get(model, 0.0) if model in seen.unserved else 0.0 for model in lines
         },
         media_bytes=totals["media_bytes"],
         webhooks_waiting=totals["webhooks_waiting"],

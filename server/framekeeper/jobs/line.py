@@ -19,6 +19,7 @@ from framekeeper.jobs import space
 from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.measured import Measured
+from framekeeper.jobs.unserved import SERVED, Unserved, unserved
 from framekeeper.jobs.video import Video
 
 
@@ -54,6 +55,8 @@ class Standing:
 
     place: int | None
     seconds: float | None
+    #: Why it will not start at present, where no engine serves its model.
+    unserved: Unserved | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,10 @@ class Line:
     engines: tuple[Engine, ...] = ()
     #: Bytes that a pixel of a frame took in the newest videos; None before there was one.
     bytes_per_pixel: float | None = None
+    #: The models with jobs or engines that no engine serves.
+    unserved: dict[str, Unserved] = field(default_factory=dict)
+    #: Seconds since an engine last served a model, of every model that was ever seen.
+    served_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def open_pixels(self) -> int:
@@ -113,9 +120,10 @@ class Line:
         """Where a job stands now; None for one that is finished or was not there yet."""
         for each in self.models.values():
             if (found := each.standings.get(video_id)) is not None:
-                if found.seconds is None:
-                    return found
-                return Standing(found.place, max(0.0, found.seconds - (time.monotonic() - self.at)))
+                seconds = found.seconds
+                if seconds is not None:
+                    seconds = max(0.0, seconds - (time.monotonic() - self.at))
+                return Standing(found.place, seconds, self.unserved.get(each.model))
         return None
 
 
@@ -128,11 +136,14 @@ _OPEN = """
 """
 
 
-async def look(database: Database, *, stale_seconds: float) -> Line:
-    """The lines of all models that have an engine or a job. Raises DatabaseUnavailable."""
+async def look(database: Database, *, stale_seconds: float, unserved_seconds: float = 0.0) -> Line:
+    """The lines of all models that have an engine or a job. Raises DatabaseUnavailable.
+
+    A job waits `unserved_seconds` for an engine of its model, 0 for ever: that is only told here.
+    """
     at = time.monotonic()
-    rows, engine_list, measured_list, ratios = await database.fetch_each(
-        [_OPEN, engine_rows.ALL, measured_rows.BY_MODEL, space.RATIO]
+    rows, engine_list, measured_list, ratios, served = await database.fetch_each(
+        [_OPEN, engine_rows.ALL, measured_rows.BY_MODEL, space.RATIO, SERVED]
     )
     jobs: dict[str, list[Open]] = defaultdict(list)
     for row in rows:
@@ -142,14 +153,17 @@ async def look(database: Database, *, stale_seconds: float) -> Line:
         engine.model for engine in engines if engine.state.serving and engine.alive(stale_seconds)
     )
     measured = measured_rows.grouped(measured_list)
+    models = {*jobs, *(engine.model for engine in engines)}
+    look_up = unserved(engines, served, stale_seconds=stale_seconds, allowed=unserved_seconds)
     return Line(
         at=at,
         models={
-            model: arrange(model, jobs[model], serving[model], measured.get(model, []))
-            for model in {*jobs, *(engine.model for engine in engines)}
+            model: arrange(model, jobs[model], serving[model], measured.get(model, [])) for model in models
         },
         engines=engines,
         bytes_per_pixel=ratios[0]["ratio"],
+        unserved={model: each for model in models if (each := look_up(model)) is not None},
+        served_seconds={row["model"]: row["seconds"] for row in served},
     )
 
 

@@ -179,6 +179,12 @@ QUEUE_SECONDS = Family(
     "while no engine serves or nothing was measured yet; in the whole database, so max() over supervisors.",
     ("model",),
 )
+MODEL_UNSERVED = Family(
+    "framekeeper_model_unserved_seconds",
+    "Since an engine last served a model that has engines or jobs, 0 while one does; in the whole database, "
+    "so max() over supervisors. Its jobs fail after FRAMEKEEPER_UNSERVED_SECONDS.",
+    ("model",),
+)
 IN_PROGRESS = Family(
     "framekeeper_videos_in_progress",
     "Jobs that an engine works on; in the whole database, so max() over supervisors.",
@@ -222,6 +228,7 @@ census = Snapshot(
     QUEUE_DEPTH,
     QUEUE_OLDEST,
     QUEUE_SECONDS,
+    MODEL_UNSERVED,
     IN_PROGRESS,
     WEBHOOKS_WAITING,
     MEDIA_BYTES,

@@ -83,6 +83,7 @@ export class Card {
   sentence(video) {
     if (video.status === "failed") return video.error?.message ?? "It failed.";
     if (video.status === "expired") return "Its file was removed. Retry makes it again.";
+    if (video.waiting_reason) return video.waiting_reason;
     const size = `${video.size?.replace("x", " × ")} · ${length(video)}`;
     return video.created_at ? `${size} · ${when(video.created_at)}` : size;
   }

@@ -19,6 +19,7 @@ export const STATES = {
 export const active = (video) => video.status === "queued" || video.status === "in_progress";
 
 export function line(video) {
+  if (video.waiting_reason) return "Waiting for an engine";
   if (video.place == null) return "Waiting in line";
   if (video.place === 0) return "Next in line";
   return video.place === 1 ? "1 job before this one" : `${video.place} jobs before this one`;

@@ -69,13 +69,15 @@ async def _stream(
     changes: Changes, outlook: Outlook, database: Database, video_id: str, *, known: str | None
 ) -> AsyncIterator[ServerSentEvent]:
     with metrics.LISTENERS.track_inprogress():
-        told: tuple[int, int | None] | None = None
+        told: tuple[int, int | None, str | None] | None = None
         async for video in changes.follow(video_id, every=LINE_SECONDS):
             if video is None:
                 yield ServerSentEvent(event="end", data="deleted")
                 return
             standing = (await outlook.standings(database, [video])).get(video.id)
-            news = (video.version, standing.place if standing else None)
+            unserved = standing.unserved if standing else None
+            reason = unserved.sentence(video.created_at) if unserved else None
+            news = (video.version, standing.place if standing else None, reason)
             has_it = told is None and str(video.version) == known
             if news != told and not has_it:
                 yield _event(video, standing)
