@@ -15,6 +15,7 @@ from framekeeper.engine import protocol
 from framekeeper.engine.end import Deadline, End, Examine, Verdict
 from framekeeper.engine.exit import Exit
 from framekeeper.engine.link import Link
+from framekeeper.engine.patience import Patience
 from framekeeper.engine.persist import persist
 from framekeeper.engine.step_clock import StepClock
 from framekeeper.errors import (
@@ -77,6 +78,7 @@ class Attempt:
         #: Whether it is being stopped because its deadline is over.
         self._late = False
         self._clock = StepClock(deadlines.step_seconds)
+        self._patience = Patience()
         self._changed = asyncio.Event()
         self._phase_started = self._started = time.monotonic()
         request = video.request
@@ -157,9 +159,10 @@ class Attempt:
         allowed = (
             self._clock.allowed_seconds if self._phase == "denoising" else self._deadlines.decode_seconds
         )
-        left = self._started + self._deadlines.job_seconds - time.monotonic()
+        ends = self._started + self._deadlines.job_seconds + self._patience.paused_seconds
+        left = ends - time.monotonic()
         try:
-            return await asyncio.wait_for(box.get(), max(0.01, min(allowed, left)))
+            return await self._patience.message(box, min(allowed, left))
         except TimeoutError:
             if left <= allowed:
                 self._missed = "job"

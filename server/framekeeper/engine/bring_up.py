@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from framekeeper.engine import protocol
 from framekeeper.engine.exit import Exit
 from framekeeper.engine.link import Link
+from framekeeper.engine.patience import Patience
 from framekeeper.profiles.launch import Launch
 
 #: The prompt of the warm-up; any text does, but an empty one would not exercise the text encoder.
@@ -80,21 +81,22 @@ async def _answer(
 ) -> Any:
     phase = "importing" if kind is protocol.Loaded else "warming"
     on_phase(phase)
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                message = await link.start.get()
-                match message:
-                    case protocol.Phase():
-                        phase = message.name
-                        on_phase(phase)
-                    case protocol.Failed():
-                        text = f"while {phase.replace('_', ' ')}, {message.message}"
-                        raise StartFailed(text, phase, failure=message)
-                    case Exit():
-                        raise StartFailed(f"while {phase.replace('_', ' ')}, {message}", phase)
-                    case _ if isinstance(message, kind):
-                        return message
-    except TimeoutError:
-        text = f"{phase.replace('_', ' ')} was not done within {key} ({seconds:g} s)"
-        raise StartFailed(text, phase, hung=True) from None
+    patience, ends = Patience(), time.monotonic() + seconds
+    while True:
+        try:
+            left = ends + patience.paused_seconds - time.monotonic()
+            message = await patience.message(link.start, left)
+        except TimeoutError:
+            text = f"{phase.replace('_', ' ')} was not done within {key} ({seconds:g} s)"
+            raise StartFailed(text, phase, hung=True) from None
+        match message:
+            case protocol.Phase():
+                phase = message.name
+                on_phase(phase)
+            case protocol.Failed():
+                text = f"while {phase.replace('_', ' ')}, {message.message}"
+                raise StartFailed(text, phase, failure=message)
+            case Exit():
+                raise StartFailed(f"while {phase.replace('_', ' ')}, {message}", phase)
+            case _ if isinstance(message, kind):
+                return message

@@ -30,8 +30,11 @@ else:  # started by path, so that no package has to be imported first
         die_with_parent,
     )
 
-#: How long Python's resource trackers may take to remove shared memory that the killed processes left.
-TRACKER_SECONDS = 2.0
+#: Seconds between two looks at what still lives.
+LOOK_SECONDS = 0.02
+#: How many looks Python's resource trackers have to remove shared memory that the killed processes left: two
+#: seconds at least. Counted, not timed, because trackers of a machine that was stopped were stopped with it.
+TRACKER_LOOKS = 100
 
 
 def descendants(root: int) -> dict[int, str]:
@@ -69,7 +72,7 @@ def kill_descendants() -> None:
     Resource trackers go last: they end by themselves when the processes they served are dead, after removing
     those processes' shared memory.
     """
-    deadline = None
+    patience = TRACKER_LOOKS
     empty = 0
     while empty < 2:
         living = descendants(os.getpid())
@@ -78,13 +81,13 @@ def kill_descendants() -> None:
         empty = empty + 1 if not living else 0
         doomed = [pid for pid, command in living.items() if "resource_tracker" not in command]
         if living and not doomed:
-            deadline = deadline or time.monotonic() + TRACKER_SECONDS
-            if time.monotonic() > deadline:
+            patience -= 1
+            if patience < 0:
                 doomed = list(living)
         for pid in doomed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(LOOK_SECONDS)
         _reap()
 
 
