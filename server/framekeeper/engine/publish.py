@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from framekeeper.media import durable
 from framekeeper.media.encode import read_video, write_sheet, write_thumbnail, write_video
 from framekeeper.media.inspect import Inspection, inspect
 from framekeeper.media.store import sheet_name
@@ -34,6 +35,8 @@ def publish(
 ) -> Published:
     """Write MP4, thumbnail and sheet of frames, named by attempt. Raises OSError when they cannot be written.
 
+    When it returns they are on the disk under their names: only then may a row say so.
+
     With `decode` the file is read back and inspected, as the warm-up's proof of the whole path.
     """
     started = time.monotonic()
@@ -43,6 +46,8 @@ def publish(
     size = write_video(frames, request.fps, directory / video)
     write_thumbnail(frames[len(frames) // 2], directory / thumbnail)
     write_sheet(frames, directory / sheet_name(video))
+    for changed in (directory, directory.parent):  # the job's directory may be new itself
+        durable.sync_directory(changed)
     decoded = None
     if decode:
         found = inspect(read_video(directory / video))

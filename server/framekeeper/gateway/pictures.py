@@ -15,7 +15,7 @@ from framekeeper.jobs import reference
 from framekeeper.jobs.admission import Admitted
 from framekeeper.jobs.reference import Reference
 from framekeeper.jobs.video import Video, VideoRequest
-from framekeeper.media import picture
+from framekeeper.media import durable, picture
 from framekeeper.media.picture import PictureRefused
 from framekeeper.media.store import INPUTS, MediaStore
 
@@ -93,7 +93,10 @@ class Staged:
             raise _not_stored(error) from error
 
     async def publish(self, videos: Sequence[Video]) -> None:
-        """Give the files to the jobs, which are in the order that was written. Raises StorageFull."""
+        """Give the files to the jobs, which are in the order that was written. Raises StorageFull.
+
+        Afterwards they survive a power cut, as the rows that follow do.
+        """
         if videos and self._parts:
             await asyncio.to_thread(self._publish, videos)
 
@@ -104,6 +107,8 @@ class Staged:
                 part.replace(self._store.input(video_id))
                 self._published.append(video_id)
                 del self._parts[number]
+            for changed in (self._store.root, self._store.root / INPUTS):
+                durable.sync_directory(changed)
         except OSError as error:
             raise _not_stored(error) from error
 

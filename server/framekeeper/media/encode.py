@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
+
+from framekeeper.media import durable
 
 #: Constant rate factor of x264; 18 is held to be visually lossless (https://trac.ffmpeg.org/wiki/Encode/H.264).
 QUALITY = "18"
@@ -33,8 +34,8 @@ def to_bytes(frame: Frames) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def write_video(frames: Frames, fps: int, path: Path) -> int:
     """Write frames (frames, height, width, 3) as H.264, yuv420p, index first; return the file's bytes.
 
-    Height and width must be even. The file appears complete or not at all. Raises OSError when it cannot be
-    written.
+    Height and width must be even. The file appears complete or not at all, also after a power cut.
+    Raises OSError when it cannot be written.
     """
     part = path.with_name(path.name + ".part")
     height, width = frames.shape[1:3]
@@ -51,7 +52,9 @@ def write_video(frames: Frames, fps: int, path: Path) -> int:
                 )
                 container.mux(stream.encode(picture))
             container.mux(stream.encode())
-        return _publish(part, path)
+        size = part.stat().st_size
+        durable.rename(part, path)
+        return size
     finally:
         part.unlink(missing_ok=True)
 
@@ -97,7 +100,9 @@ def _write_jpeg(picture: av.VideoFrame, path: Path) -> int:
             stream.width, stream.height, stream.pix_fmt = picture.width, picture.height, "yuvj420p"
             container.mux(stream.encode(picture.reformat(format="yuvj420p")))
             container.mux(stream.encode())
-        return _publish(part, path)
+        size = part.stat().st_size
+        durable.rename(part, path)
+        return size
     finally:
         part.unlink(missing_ok=True)
 
@@ -109,15 +114,3 @@ def read_video(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
             [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         )
     return frames
-
-
-def _publish(part: Path, path: Path) -> int:
-    """Bring the file to the disk before it gets its name: a power cut must not leave an empty video."""
-    descriptor = os.open(part, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    size = part.stat().st_size
-    part.replace(path)
-    return size
