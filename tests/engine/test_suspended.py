@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from faulty import Start, final, incident_rows, running, submitted
 from framekeeper.engine.patience import PIECE_SECONDS, Patience
 from framekeeper.jobs.video import VideoState
-from system import System, wait_for
+from system import System, fault_profile, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +87,36 @@ def test_an_engine_that_hangs_is_found_after_a_pause_too(start: Start) -> None:
     assert (video.state, video.attempt) == (VideoState.COMPLETED, 2)
     (incident,) = incident_rows(system)
     assert "no sign of progress" in incident.record["exit_reason"]
+
+
+def test_a_supervisor_that_wakes_first_does_not_take_the_jobs_of_one_that_slept_beside_it(
+    tmp_path: Path, start: Start
+) -> None:
+    first = start([])
+    second = System(
+        tmp_path / "second",
+        first.database_url,
+        profile=fault_profile(tmp_path / "profiles", [], step_seconds=0.5),
+        engine_python=sys.executable,
+        host_id="second-host",
+    )
+    try:
+        second.start_supervisor()
+        second.wait_ready(30)
+        assert first.supervisor is not None
+        first.supervisor.send_signal(signal.SIGSTOP)  # so that the second one has the job
+        video_id = submitted(second, num_inference_steps=12)
+        running(second, video_id, 2)
+        with stopped(all_of(second)):
+            # More than twice the time between two of its looks, and than a heartbeat may be old.
+            time.sleep(12)
+            first.supervisor.send_signal(signal.SIGCONT)
+            time.sleep(2)
+        undisturbed(second, video_id)
+        second.close()
+    finally:
+        first.supervisor.send_signal(signal.SIGCONT)
+        second.abandon()
 
 
 async def silence(patience: Patience, seconds: float, *, blocked: float) -> float:

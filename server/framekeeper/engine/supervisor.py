@@ -307,7 +307,7 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
     """Look for lost jobs and forgotten wake-ups, for ever.
 
     After an outage of the database every heartbeat is old. Others get as long to beat again as they have to
-    stay silent before their jobs are taken.
+    stay silent before their jobs are taken; so they do after a pause of ours, which may have been theirs, too.
     """
     store = MediaStore(settings.media_directory)
     watch = Watch(stale_seconds=settings.stale_seconds, allowed=settings.unserved_seconds)
@@ -356,7 +356,10 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
             reachable_since = time.monotonic()
         except Exception:  # this look must not be the last one
             log.exception("looking for lost jobs failed")
+        begun = time.clock_gettime(time.CLOCK_BOOTTIME)  # which a machine's sleep counts in
         await asyncio.sleep(RECONCILE_SECONDS)
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - begun > 2 * RECONCILE_SECONDS:
+            reachable_since = time.monotonic()
 
 
 def _register_task(database: Database) -> None:
