@@ -307,7 +307,7 @@ async def _reconcile(settings: Settings, database: Database, groups: Sequence[De
     """Look for lost jobs and forgotten wake-ups, for ever.
 
     After an outage of the database every heartbeat is old. Others get as long to beat again as they have to
-    stay silent before their jobs are taken; so they do after a pause of ours, which may have been theirs, too.
+    stay silent before their jobs are taken; also after a pause of ours, which may have been theirs.
     """
     store = MediaStore(settings.media_directory)
     watch = Watch(stale_seconds=settings.stale_seconds, allowed=settings.unserved_seconds)
