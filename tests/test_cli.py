@@ -8,6 +8,7 @@ import pytest
 from psycopg import sql
 
 from framekeeper import __version__
+from system import free_port
 
 PROJECT = Path(__file__).parents[1]
 
@@ -51,6 +52,30 @@ def test_wrong_settings_are_lines_and_exit_status_2(command: str) -> None:
     assert finished.returncode == 2
     lines = finished.stderr.splitlines()
     assert [line.partition("=")[0] for line in lines] == ["FRAMEKEEPER_PORT", "FRAMEKEEPER_LOG_LEVEL"]
+
+
+@pytest.mark.parametrize("command", ["run", "supervisor", "doctor", "triage", "profile show", "profile fit"])
+def test_a_profile_that_is_not_there_is_told_by_the_variable_that_names_it(
+    command: str, tmp_path: Path
+) -> None:
+    settings = {"VAR": str(tmp_path / "var"), "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    settings |= {"PORT": str(free_port()), "SUPERVISOR_PORT": str(free_port())}
+    finished = framekeeper(*command.split(), PROFILE="cpu-tinny", **settings)
+    assert finished.returncode == 2
+    expected = "FRAMEKEEPER_PROFILE: cpu-tinny: does not exist. Set: cpu-tiny."
+    assert [line.partition(": ")[2] for line in finished.stderr.splitlines()] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [("doctor", "PROFILE"), ("triage", "NAME"), ("profile show", "NAME"), ("profile check", "NAME")],
+)
+def test_a_profile_that_is_not_there_is_told_by_the_argument_that_names_it(
+    command: str, argument: str, tmp_path: Path
+) -> None:
+    finished = framekeeper(*command.split(), "cpu-tinny", VAR=str(tmp_path))
+    assert finished.returncode == 2
+    assert f"{argument}: cpu-tinny: does not exist. Set: cpu-tiny." in finished.stderr
 
 
 @pytest.mark.parametrize("command", ["gateway", "supervisor", "migrate"])

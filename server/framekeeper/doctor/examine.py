@@ -24,7 +24,7 @@ from framekeeper.profiles.commands import stand_in_cards
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.faults import Fault, ProfileError
 from framekeeper.profiles.launch import Launch, resolve
-from framekeeper.profiles.load import examine, load_profile
+from framekeeper.profiles.load import VARIABLE, examine, load_profile
 from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
@@ -64,7 +64,8 @@ def examine_host(
 
     `fast` starts no process of the engine's Python and takes about a second; recorded hosts are never probed.
     """
-    profile = load_profile(name, settings.profiles)
+    named_by = VARIABLE if name == settings.profile else "PROFILE"
+    profile = load_profile(name, settings.profiles, named_by=named_by)
     if settings.model:
         profile = profile.model_copy(update={"model": settings.model})
     prefix = engine_environment(settings, profile.runtime)

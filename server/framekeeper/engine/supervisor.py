@@ -38,7 +38,7 @@ from framekeeper.media.store import MediaStore
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.launch import Launch, resolve
-from framekeeper.profiles.load import load_profile
+from framekeeper.profiles.load import VARIABLE, load_profile
 from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
@@ -103,9 +103,9 @@ def prepare(settings: Settings) -> Plan:
             "FRAMEKEEPER_DATABASE_URL is not set: a supervisor needs PostgreSQL. Set it to a URL such as "
             "postgresql://user@host/framekeeper, or use `framekeeper run`, which brings its own."
         )
-    profile = load_profile(settings.profile, settings.profiles)
+    profile = load_profile(settings.profile, settings.profiles, named_by=VARIABLE)
     facts = host.gather(settings, profile.runtime)
-    profile = load_profile(settings.profile, settings.profiles, facts)
+    profile = load_profile(settings.profile, settings.profiles, facts, named_by=VARIABLE)
     if settings.model:
         profile = profile.model_copy(update={"model": settings.model})
     groups = settings.engine_groups

@@ -32,7 +32,7 @@ from framekeeper.launcher.preflight import (
     only_one,
 )
 from framekeeper.profiles.faults import ProfileError
-from framekeeper.profiles.load import load_profile
+from framekeeper.profiles.load import VARIABLE, load_profile
 from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
@@ -159,7 +159,7 @@ class _Launch:
 
     def run(self) -> None:
         """Start all, then keep it running until a signal."""
-        profile = load_profile(self.settings.profile, self.settings.profiles)
+        profile = load_profile(self.settings.profile, self.settings.profiles, named_by=VARIABLE)
         python = checkpoint.engine_python(self.settings, profile.runtime)
         url = self._database()
         self._schema(url)

@@ -21,7 +21,7 @@ from framekeeper.profiles.environment import examine_environment
 from framekeeper.profiles.facts import Card, HostFacts
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.launch import Launch, resolve
-from framekeeper.profiles.load import examine, load_profile, profile_names
+from framekeeper.profiles.load import ARGUMENT, VARIABLE, examine, load_profile, profile_names
 from framekeeper.profiles.memory import GIB, budget, card_memory, largest_frames
 from framekeeper.profiles.schema import Profile, parse_bytes
 from framekeeper.settings import Settings, SettingsError, load
@@ -61,7 +61,8 @@ def _refuse(error: ProfileError) -> typer.Exit:
 
 def _profile(name: str | None, directory: Path | None) -> Profile:
     try:
-        return load_profile(name or _settings().profile, _settings_directory(directory))
+        named_by = ARGUMENT if name else VARIABLE
+        return load_profile(name or _settings().profile, _settings_directory(directory), named_by=named_by)
     except ProfileError as error:
         raise _refuse(error) from None
 

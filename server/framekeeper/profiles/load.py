@@ -20,6 +20,9 @@ from framekeeper.profiles.faults import Fault, ProfileError
 from framekeeper.profiles.schema import Profile
 
 ENDINGS = (".yaml", ".yml")
+#: Where the name of a profile comes from: the argument of a command, or the setting.
+ARGUMENT = "NAME"
+VARIABLE = "FRAMEKEEPER_PROFILE"
 # A variation has not run where its base has; it must claim that itself.
 _NOT_INHERITED = ("extends", "verified", "accept_risk")
 
@@ -231,10 +234,13 @@ def _faults_beside(
     return [fault for fault in found if fault.severity == "refuse" and fault.key not in unread]
 
 
-def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> tuple[Profile, list[Fault]]:
+def examine(
+    name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN, *, named_by: str = ARGUMENT
+) -> tuple[Profile, list[Fault]]:
     """Read a profile and return it with the warnings about it.
 
-    Raises ProfileError with every fault of the file, of its bases, of its rungs and of the rules.
+    Raises ProfileError with every fault of the file, of its bases, of its rungs and of the rules; for a
+    profile that is not there, with what named it.
     """
     path = profile_path(name_or_path, directory)
     if not path.is_file():
@@ -243,7 +249,7 @@ def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> t
         none = f"FRAMEKEEPER_PROFILES to the folder of the profiles: {path.parent} holds none"
         advice = near[0] if near else f"one of: {known}" if known else none
         missing = Fault(
-            where=str(path), key="profile", value=name_or_path, reason="does not exist", advice=advice
+            where=str(path), key=named_by, value=name_or_path, reason="does not exist", advice=advice
         )
         raise ProfileError([missing])
     documents = _documents(path)
@@ -262,6 +268,8 @@ def examine(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> t
     return profile, faults
 
 
-def load_profile(name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN) -> Profile:
+def load_profile(
+    name_or_path: str, directory: Path, facts: HostFacts = UNKNOWN, *, named_by: str = ARGUMENT
+) -> Profile:
     """A profile by its name in `directory` or by its path. Raises ProfileError listing all its faults."""
-    return examine(name_or_path, directory, facts)[0]
+    return examine(name_or_path, directory, facts, named_by=named_by)[0]

@@ -25,7 +25,7 @@ from framekeeper.launcher.checkpoint import CheckpointFailed, engine_python, is_
 from framekeeper.profiles.faults import ProfileError
 from framekeeper.profiles.installed import installed_versions
 from framekeeper.profiles.launch import Launch
-from framekeeper.profiles.load import load_profile
+from framekeeper.profiles.load import ARGUMENT, VARIABLE, load_profile
 from framekeeper.settings import Settings, SettingsError, load
 
 _WRONG = 2
@@ -58,8 +58,9 @@ def triage(
 ) -> None:
     """Find the layer at fault: one small job with less and less around it, until it passes."""
     settings = load()
+    named_by = ARGUMENT if name else VARIABLE
     try:
-        wanted = load_profile(name or settings.profile, settings.profiles)
+        wanted = load_profile(name or settings.profile, settings.profiles, named_by=named_by)
         if settings.model:
             wanted = wanted.model_copy(update={"model": settings.model})
         profile = small_job(wanted, deadline=deadline, whole=whole)
