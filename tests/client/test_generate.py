@@ -214,11 +214,13 @@ def test_submission_whose_answer_is_lost_makes_one_job(service: System, tmp_path
 def test_mistakes_are_one_sentence_each(service: System, tmp_path: Path) -> None:
     here = service.urls[0]
     (tmp_path / "key").write_text("two words")
+    (tmp_path / "mine.mp4").touch()
     for arguments, status, words in (
         (["x", "--url", f"http://127.0.0.1:{free_port()}"], 1, "Nothing answers at"),
         (["x", "--url", "localhost:8000"], 2, "is no address"),
         (["x", "--url", here, "--steps", 999], 2, "num_inference_steps='999' is more than 50"),
         (["x", "--url", here, "-o", tmp_path / "no" / "x.mp4"], 2, "there is no directory"),
+        (["x", "--url", here, "-o", tmp_path / "mine.mp4"], 2, "is there already: name another"),
         (["x", "--url", here, "--key-file", tmp_path / "none"], 2, "cannot be read"),
         (["x", "--url", here, "--key-file", tmp_path / "key"], 2, "holds no key"),
         (["x", "--url", f"{here}/docs"], 2, "Check --url"),
@@ -245,6 +247,13 @@ def test_jobs_are_listed_shown_downloaded_and_deleted(service: System, tmp_path:
     assert re.search(r"^cancel_requested +no$", shown, re.MULTILINE)
     assert run("jobs", "watch", video_id, *where)[:2] == (0, f"{video_id} is completed\n")
     assert run("jobs", "download", video_id, "-o", tmp_path / "b.mp4", *where)[0] == 0
+    assert (tmp_path / "b.mp4").read_bytes() == (tmp_path / "a.mp4").read_bytes()
+    (tmp_path / "b.mp4").write_text("somebody's")
+    status, out, err = run("jobs", "download", video_id, "-o", tmp_path / "b.mp4", *where)
+    told = f"{tmp_path / 'b.mp4'} is there already: name another file with -o, or add --force.\n"
+    assert (status, out, err) == (2, "", told)
+    assert (tmp_path / "b.mp4").read_text() == "somebody's"
+    assert run("jobs", "download", video_id, "-o", tmp_path / "b.mp4", "--force", *where)[0] == 0
     assert (tmp_path / "b.mp4").read_bytes() == (tmp_path / "a.mp4").read_bytes()
     status, _, err = run("jobs", "cancel", video_id, *where)
     assert (status, "already completed" in err) == (1, True)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
 
 import typer
 
@@ -33,6 +34,7 @@ PatienceSeconds = Annotated[
 ]
 VideoId = Annotated[str, typer.Argument(help="The id, video_…")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; default: ID.mp4.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LOCAL = "http://127.0.0.1:8000"
 #: Bytes of a picture; media/picture.py has the service's own bound, and would load Pillow.
@@ -79,6 +81,7 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="What the video shows.")],
     *,
     output: Output = None,
+    force: Force = False,
     url: Url = LOCAL,
     key_file: KeyFile = None,
     model: Annotated[str | None, typer.Option(help="Model, where the service has several.")] = None,
@@ -107,7 +110,8 @@ def generate(
     }  # fmt: skip
     fields = {name: str(value) for name, value in given.items() if value is not None}
     with _service(url, key_file, patience) as service:
-        require_place(output or Path("video.mp4"))
+        # The default name has an id that is not given yet, and nobody's file has it.
+        require_place(output or Path(f"{uuid4()}.mp4"), over=force)
         typer.echo(str(make(service, fields, _picture(image), output, Display(quiet=quiet))))
 
 
@@ -183,14 +187,21 @@ def delete(video_id: VideoId, *, url: Url = LOCAL, key_file: KeyFile = None) -> 
 
 
 @jobs_app.command()
-def download(video_id: VideoId, *, output: Output = None, url: Url = LOCAL, key_file: KeyFile = None) -> None:
+def download(
+    video_id: VideoId,
+    *,
+    output: Output = None,
+    force: Force = False,
+    url: Url = LOCAL,
+    key_file: KeyFile = None,
+) -> None:
     """Fetch the file of a finished video."""
     from framekeeper.client.content import download as fetch
     from framekeeper.client.content import require_place
 
     target = output or Path(f"{video_id}.mp4")
     with _service(url, key_file) as service:
-        require_place(target)
+        require_place(target, over=force)
         service.retrieve(video_id)
         fetch(service, video_id, target)
         typer.echo(str(target))

@@ -11,11 +11,16 @@ import httpx
 from framekeeper.client.service import ClientError, Passing, Patience, Service
 
 
-def require_place(target: Path) -> None:
-    """Raise ClientError when nothing could be written there, before an engine works for nothing."""
+def require_place(target: Path, *, over: bool = False) -> None:
+    """Raise ClientError when nothing could be written there, before an engine works for nothing.
+
+    A file that is there is kept, unless it may be written `over`.
+    """
     directory = target.parent
     if target.is_dir():
         raise ClientError(f"-o {target} is a directory: name a file in it.", 2)
+    if target.exists() and not over:
+        raise ClientError(f"{target} is there already: name another file with -o, or add --force.", 2)
     if not directory.is_dir():
         raise ClientError(f"-o {target}: there is no directory {directory}: make it, or name another.", 2)
     if not os.access(directory, os.W_OK | os.X_OK):
