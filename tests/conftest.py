@@ -17,7 +17,13 @@ from cluster import Cluster, new_database
 from framekeeper.database import embedded
 
 #: Where tests start the real engine. One such process after another: two would wait for each other's threads.
-ENGINES = ("tests/stack/", "tests/engine/backends/", "tests/checkpoint/")
+ENGINES = (
+    "tests/stack/",
+    "tests/engine/backends/",
+    "tests/checkpoint/",
+    "tests/profiles/test_launch_on_runtime.py",
+    "tests/doctor/test_probing.py",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from cluster import Cluster, new_database
 from framekeeper.database.pool import Database
 from framekeeper.jobs import incidents, lookup, submit
 from framekeeper.jobs.incidents import IncidentRow
-from framekeeper.jobs.video import Video, VideoRequest
+from framekeeper.jobs.video import Video, VideoRequest, VideoState
 from system import System, fault_profile, wait_for
 
 Start = Callable[..., System]
@@ -97,20 +99,30 @@ def found(system: System, video_id: str) -> Video:
     return video
 
 
-def final(system: System, video_id: str, seconds: float = 30) -> Video:
-    def done() -> Video | None:
-        video = found(system, video_id)
-        return video if video.state.final else None
+def _when(
+    system: System, video_id: str, what: str, true: Callable[[str, int], bool], seconds: float
+) -> Video:
+    """Wait until it is true of the job's state and step.
 
-    video: Video = wait_for("the job is final", done, seconds)
-    return video
+    By one connection: a pool for each look takes longer than a step, which is over before the test can act.
+    """
+    query = "SELECT state, step FROM videos WHERE id = %s"
+    with psycopg.connect(system.database_url, autocommit=True) as connection:
+
+        def holds() -> bool:
+            row = connection.execute(query, [video_id]).fetchone()
+            return row is not None and true(*row)
+
+        wait_for(what, holds, seconds, every=0.01)
+    return found(system, video_id)
+
+
+def final(system: System, video_id: str, seconds: float = 30) -> Video:
+    return _when(system, video_id, "the job is final", lambda state, step: VideoState(state).final, seconds)
 
 
 def running(system: System, video_id: str, step: int = 2) -> Video:
-    video: Video = wait_for(
-        "the job runs", lambda: (v := found(system, video_id)).step >= step and v, 20, every=0.01
-    )
-    return video
+    return _when(system, video_id, "the job runs", lambda state, at: at >= step, 20)
 
 
 def incident_rows(system: System) -> list[IncidentRow]:

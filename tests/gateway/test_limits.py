@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 
@@ -34,16 +35,18 @@ async def test_a_full_queue_refuses_and_says_when_there_will_be_room(
         first = await settle.claim(database, ids[0], engine_id="host/0", run_id="run")
         assert first is not None
         for _ in range(3):
-            await measured.note(database, first, profile="cpu-tiny", rung=0, seconds=7.0)
+            await measured.note(database, first, profile="cpu-tiny", rung=0, seconds=70.0)
         await asyncio.sleep(0.2)
         assert (await web.post("/v1/videos", json=CAT)).status_code == 200
         refused = await web.post("/v1/videos", json=CAT)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
-        assert 5 < int(refused.headers["retry-after-ms"]) / 1000 <= 7
-        assert int(refused.headers["retry-after"]) in (6, 7)
+        # Of a job's 70 s what has passed since its claim is gone: tenths here, seconds on a busy machine.
+        left = int(refused.headers["retry-after-ms"]) / 1000
+        assert 60 < left < 70
+        assert int(refused.headers["retry-after"]) == math.ceil(left)
         (line,) = (await web.get("/v1/queue")).json()["models"]
         assert (line["model"], line["waiting"], line["running"], line["limit_jobs"]) == ("tiny", 3, 1, 3)
-        assert line["seconds"] == pytest.approx(28, abs=1.5)
+        assert line["seconds"] == pytest.approx(280, abs=10)
         await web.delete(f"/v1/videos/{ids[1]}")
         await asyncio.sleep(0.2)
         assert (await web.post("/v1/videos", json=CAT)).status_code == 200
@@ -63,12 +66,12 @@ async def test_a_job_tells_its_place_and_its_time(web: httpx.AsyncClient, databa
     assert [video["estimated_seconds"] for video in made] == [None] * 3
     running = await settle.claim(database, made[0]["id"], engine_id="host/0", run_id="run")
     assert running is not None
-    await measured.note(database, running, profile="cpu-tiny", rung=0, seconds=10.0)
+    await measured.note(database, running, profile="cpu-tiny", rung=0, seconds=100.0)
     await asyncio.sleep(0.6)
     seen = {video["id"]: video for video in (await web.get("/v1/videos")).json()["data"]}
     listed = [seen[video["id"]] for video in made]
     assert [video["place"] for video in listed] == [None, 0, 1]
-    assert [video["estimated_seconds"] for video in listed] == pytest.approx([9.3, 19.3, 29.3], abs=1)
+    assert [video["estimated_seconds"] for video in listed] == pytest.approx([97, 197, 297], abs=3)
     single = (await web.get(f"/v1/videos/{made[2]['id']}")).json()
     assert single["place"] == 1
     await web.post(f"/v1/videos/{made[1]['id']}/cancel")

@@ -177,7 +177,7 @@ async def test_an_owner_has_as_many_unfinished_jobs_as_its_quota_says(
 async def test_a_rate_is_one_bucket_for_all_and_tells_when_to_come_again(
     database: Database,
 ) -> None:
-    slow = Quota(jobs=0, per_minute=120)
+    slow = Quota(jobs=0, per_minute=30)
 
     async def take(owner: str, jobs: int = 1) -> float:
         try:
@@ -187,10 +187,10 @@ async def test_a_rate_is_one_bucket_for_all_and_tells_when_to_come_again(
             return error.retry_after or -1.0
         return 0.0
 
-    assert await take("one", 119) == 0
+    assert await take("one", 29) == 0
     assert sum(each == 0 for each in await asyncio.gather(*(take("one") for _ in range(4)))) == 1
     wait = await take("one")
-    assert 0 < wait <= 0.5
+    assert 0 < wait <= 2
     assert await take("other") == 0
     await asyncio.sleep(wait + 0.05)
     assert await take("one") == 0
