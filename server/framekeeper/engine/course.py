@@ -21,13 +21,13 @@ from framekeeper.diagnosis.limit import Limit, Shape
 from framekeeper.engine.inquest import Inquest
 from framekeeper.engine.persist import persist
 from framekeeper.engine.status import EngineStatus, registered
-from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import incidents
 from framekeeper.jobs.engines import EngineState
 from framekeeper.jobs.incidents import IncidentRow, Rung
 from framekeeper.profiles.facts import HostFacts
 from framekeeper.profiles.launch import Launch, resolve
 from framekeeper.profiles.schema import Profile
+from framekeeper.round import went_well
 from framekeeper.settings import Settings
 
 log = structlog.get_logger()
@@ -137,18 +137,16 @@ class Course:
         """Notice for ever that an operator has put the engine back, or that its quiet time is over."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            try:
-                kept = await incidents.rung_of(self._database, self._status.id, self._profile.name)
-                if kept is not None and kept.reset_at != self.rung.reset_at:
-                    self.rung, self._decision = kept, None
-                    self._log.info("an operator has put the engine back on its profile")
-                    self._climb("an operator has put the engine back on its profile")
-                elif self.rung.rung > 0 and self._status.state.serving and self._policy.quiet_seconds:
-                    await self._try_quiet_time()
-            except DatabaseUnavailable:
-                continue
-            except Exception:  # this look must not be the last one
-                self._log.exception("looking at the engine's rung failed")
+            await went_well(self._look, "looking at the engine's rung")
+
+    async def _look(self) -> None:
+        kept = await incidents.rung_of(self._database, self._status.id, self._profile.name)
+        if kept is not None and kept.reset_at != self.rung.reset_at:
+            self.rung, self._decision = kept, None
+            self._log.info("an operator has put the engine back on its profile")
+            self._climb("an operator has put the engine back on its profile")
+        elif self.rung.rung > 0 and self._status.state.serving and self._policy.quiet_seconds:
+            await self._try_quiet_time()
 
     async def _try_quiet_time(self) -> None:
         higher = way_up(await self._history(None), self.rung.rung, now=time.time(), policy=self._policy)

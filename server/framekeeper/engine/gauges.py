@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
@@ -19,6 +20,7 @@ from framekeeper.jobs.shape import admitted_queues
 from framekeeper.media.store import MediaStore
 from framekeeper.metrics.snapshot import Family, Values
 from framekeeper.profiles.schema import parse_size
+from framekeeper.round import went_well
 from framekeeper.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,20 +37,15 @@ MEMORY_SECONDS = 15.0
 async def keep_census(settings: Settings, database: Database, groups: Sequence[DeviceGroup]) -> None:
     """Keep the figures of database and disk up to date, for ever."""
     while True:
-        try:
-            await _look_into_database(settings, database, groups)
-        except Exception:  # this look must not be the last one
-            log.exception("counting jobs for the metrics failed")
+        look = partial(_look_into_database, settings, database, groups)
+        await went_well(look, "counting jobs for the metrics")
         await asyncio.sleep(CENSUS_SECONDS)
 
 
 async def keep_memory(settings: Settings, groups: Sequence[DeviceGroup]) -> None:
     """Keep the figures of memory up to date, for ever."""
     while True:
-        try:
-            await _look_at_memory(settings, groups)
-        except Exception:  # as above
-            log.exception("reading memory for the metrics failed")
+        await went_well(partial(_look_at_memory, settings, groups), "reading memory for the metrics")
         await asyncio.sleep(MEMORY_SECONDS)
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
-
-import structlog
 
 from framekeeper import metrics
 from framekeeper.database.pool import Database
 from framekeeper.engine.persist import persist
-from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import engines
 from framekeeper.jobs.engines import EngineState
 from framekeeper.profiles.schema import Profile
 from framekeeper.profiles.wan import square
+from framekeeper.round import went_well
 from framekeeper.settings import Settings
-
-log = structlog.get_logger()
 
 
 def registered(profile: Profile) -> dict[str, Any]:
@@ -123,16 +120,8 @@ class EngineStatus:
         """Publish each change at once, and the heartbeat every so often, for ever."""
         while True:
             self._changed.clear()
-            try:
-                await self.publish()
-            except DatabaseUnavailable:
+            if not await went_well(self.publish, "publishing the engine's state"):
                 await asyncio.sleep(1)
                 continue
-            except Exception:  # this heartbeat must not be the last one
-                log.exception("publishing the engine's state failed")
-                await asyncio.sleep(1)
-                continue
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), every_seconds)
-            except TimeoutError:
-                continue

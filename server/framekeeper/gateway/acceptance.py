@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -114,8 +114,7 @@ class Acceptance:
         wanted = []
         for number, body in enumerate(bodies):
             try:
-                wanted.append(admitted := admit(body, engines))
-                granted(self._caller, admitted.wishes.priority)
+                wanted.append(admitted := self._granted(admit(body, engines)))
                 if admitted.wishes.webhook_url is not None:
                     check_url(admitted.wishes.webhook_url, self._settings)
             except InvalidRequest as error:
@@ -125,6 +124,11 @@ class Acceptance:
                     f"requests[{number}]: {error.message}", param=f"requests[{number}].{error.param}"
                 ) from None
         return wanted
+
+    def _granted(self, admitted: Admitted) -> Admitted:
+        """With the priority that the caller's key gives it. Raises PriorityNotAllowed."""
+        priority = granted(self._caller, admitted.wishes.priority)
+        return replace(admitted, wishes=replace(admitted.wishes, priority=priority))
 
     async def _enter(
         self,
@@ -138,23 +142,20 @@ class Acceptance:
             await charge(connection, owner, quota_of(self._caller, self._settings), jobs=len(wanted))
         # Observe has bound it; the lines of the engine about this job carry it, too.
         request_id = structlog.contextvars.get_contextvars().get("request_id")
-        jobs = [
-            (
-                each.model,
-                each.request,
-                Terms(
-                    owner=owner,
-                    priority=granted(self._caller, each.wishes.priority),
-                    deadline_at=each.wishes.deadline_at,
-                    webhook_url=each.wishes.webhook_url,
-                    batch_id=batch_id,
-                    request_id=request_id,
-                    estimated_seconds=rooms[each.model].seconds(each.request),
-                    input_file=INPUT_FILE if each.reference else None,
-                ),
+        jobs = []
+        for each in wanted:
+            assert each.wishes.priority is not None  # see _granted
+            terms = Terms(
+                owner=owner,
+                priority=each.wishes.priority,
+                deadline_at=each.wishes.deadline_at,
+                webhook_url=each.wishes.webhook_url,
+                batch_id=batch_id,
+                request_id=request_id,
+                estimated_seconds=rooms[each.model].seconds(each.request),
+                input_file=INPUT_FILE if each.reference else None,
             )
-            for each in wanted
-        ]
+            jobs.append((each.model, each.request, terms))
         videos = await enter_all(self._database, connection, jobs)
         if self._key is not None:
             await idempotency.keep(connection, owner, self._key, [video.id for video in videos])

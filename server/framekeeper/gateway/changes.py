@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import psycopg
 import structlog
 
 from framekeeper.database.pool import UNAVAILABLE, Database
-from framekeeper.errors import DatabaseUnavailable, VideoNotFound
+from framekeeper.errors import VideoNotFound
 from framekeeper.jobs import lookup
 from framekeeper.jobs.video import Video
+from framekeeper.round import went_well
 
 log = structlog.get_logger(__name__)
 
@@ -50,15 +52,7 @@ class Feed:
         """Read the row whenever it may have changed, for as long as it may change."""
         while True:
             self.dirty.clear()
-            try:
-                self.video = await lookup.find(database, self.video_id)
-            except VideoNotFound:
-                self.video = None
-            except DatabaseUnavailable:
-                await asyncio.sleep(RECONNECT_SECONDS)
-                continue
-            except Exception:  # whoever follows would wait for ever
-                log.exception("reading a followed video failed")
+            if not await went_well(partial(self._read, database), "reading a followed video"):
                 await asyncio.sleep(RECONNECT_SECONDS)
                 continue
             async with self.news:
@@ -68,6 +62,12 @@ class Feed:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.dirty.wait(), REREAD_SECONDS)
+
+    async def _read(self, database: Database) -> None:
+        try:
+            self.video = await lookup.find(database, self.video_id)
+        except VideoNotFound:
+            self.video = None
 
 
 class Changes:

@@ -28,6 +28,8 @@ class EngineState(StrEnum):
     READY = "ready"
     #: Warm, and working on a job.
     BUSY = "busy"
+    #: Warm, but what it would make could not be stored; goes on by itself once it can.
+    BLOCKED = "blocked"
     #: Its process ended; the next one is about to be started.
     RESTARTING = "restarting"
     #: Serving on a fallback rung.
@@ -77,11 +79,13 @@ class Engine:
         return cls(**{**row, "state": EngineState(row["state"])})
 
 
+#: Seconds since the heartbeat, by the database's clock, in a query that reads `engines` once. A clock that
+#: was put back leaves heartbeats in the future: whoever lives replaces its own at once, and that of an engine
+#: that is gone must not look fresh until then.
+AGE = "abs(extract(epoch FROM clock_timestamp() - heartbeat_at))::float8"
 _STORED = [name for name in Engine.__dataclass_fields__ if name not in ("age_seconds", "phase_seconds")]
-# A clock that was put back leaves heartbeats in the future: whoever lives replaces its own at once, and that
-# of an engine that is gone must not look fresh until then.
 COLUMNS = ", ".join(_STORED) + (
-    ", abs(extract(epoch FROM clock_timestamp() - heartbeat_at))::float8 AS age_seconds"
+    f", {AGE} AS age_seconds"
     ", greatest(0, extract(epoch FROM clock_timestamp() - phase_since))::float8 AS phase_seconds"
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from framekeeper.database.pool import Database
 from framekeeper.errors import DeadlineExceeded, EngineFailed
 from framekeeper.jobs import settle
-from framekeeper.jobs.engines import Engine, EngineState, all_engines
+from framekeeper.jobs.engines import AGE, Engine, EngineState, all_engines
 from framekeeper.jobs.places import fill_all
 from framekeeper.jobs.shape import parse_size
 from framekeeper.jobs.video import COLUMNS, Priority, Video, VideoRequest
@@ -22,14 +22,14 @@ INTERRUPTED = "The supervisor that worked on this video stopped without finishin
 
 
 async def settle_lost(
-    database: Database, *, max_attempts: int, stale_seconds: float, run_id: str = ""
+    database: Database, *, max_attempts: int, stale_seconds: float, run_id: str | None
 ) -> list[Video]:
     """Queue again (or fail) every job in progress whose run is over; return what they became.
 
     A supervisor that was killed and started again has registered its engines under a new run, so that its
     predecessor's jobs are found at once; those of a host that stays away, after `stale_seconds`. The jobs of
     the run that asks, `run_id`, are not looked at: it knows by itself which it makes, however late its last
-    heartbeat is, and `settle_unknown` finds the others.
+    heartbeat is, and `settle_unknown` finds the others. A gateway has none and asks with None.
     """
     rows = await database.fetch_all(
         f"""
@@ -37,10 +37,10 @@ async def settle_lost(
         LEFT JOIN engines e ON e.id = v.engine_id AND e.run_id = v.run_id
         WHERE v.state = 'in_progress' AND v.run_id IS DISTINCT FROM %(run)s AND (
             e.id IS NULL OR e.state = 'stopped'
-            OR abs(extract(epoch FROM clock_timestamp() - e.heartbeat_at)) > %(stale)s
+            OR {AGE} > %(stale)s
         )
         """,
-        {"stale": stale_seconds, "run": run_id},
+        {"stale": stale_seconds, "run": run_id or ""},
     )
     settled = []
     for row in rows:
