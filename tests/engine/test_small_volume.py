@@ -1,18 +1,17 @@
-"""A media directory on a volume of a few megabytes: refused before it is full, and never full."""
+"""A media directory on a volume of a few megabytes: never full, and no job is made that had no place there."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from faulty import Start, final, found
-from system import wait_for
+from faulty import Start, final, found, submitted
+from system import System, wait_for
+from volume import mount, mounted
 
 pytestmark = pytest.mark.slow
 
@@ -22,20 +21,7 @@ VOLUME, FREE = 5 * MIB, 4 * MIB
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "volume"
-    path.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a small volume")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME}", "tmpfs", str(path)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small volume cannot be mounted here: {mounted.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    yield from mounted(tmp_path / "volume", VOLUME)
 
 
 def test_jobs_are_refused_before_the_volume_is_full_and_those_accepted_are_delivered(
@@ -76,3 +62,53 @@ def test_jobs_are_refused_before_the_volume_is_full_and_those_accepted_are_deliv
         assert again.status_code == 200
         assert final(system, again.json()["id"]).state == "completed"
         assert found(system, again.json()["id"]).video_file is not None
+
+
+def unready(url: str) -> str:
+    """The reasons that the gateway gives; empty when it is ready."""
+    answer = httpx.get(f"{url}/health/ready", timeout=10)
+    return "" if answer.status_code == 200 else " ".join(answer.json()["reasons"])
+
+
+def waits_blocked(system: System, video_id: str, words: str) -> None:
+    """The job is told why it waits, and no engine begins it."""
+    url = system.urls[0]
+    wait_for("the engine is blocked", lambda: system.engine()["state"] == "blocked", 15)
+    told = wait_for(
+        "the reason", lambda: httpx.get(f"{url}/v1/videos/{video_id}").json()["waiting_reason"], 10
+    )
+    assert "test-host/0 is blocked" in told
+    assert words in told
+    assert words in unready(url)
+    assert words in system.engine()["detail"]
+    assert system.supervisor_says()["http"] == 503
+    assert system.supervisor_says("/health/live")["http"] == 200
+    waiting = found(system, video_id)
+    assert (waiting.state, waiting.attempt) == ("queued", 0)
+
+
+def test_job_waits_with_the_reason_while_the_volume_is_read_only_and_is_made_after_it(
+    start: Start, volume: Path
+) -> None:
+    system = start([], script={"step_seconds": 0.05}, media=volume, min_free_bytes=0)
+    system.urls = [system.start_gateway()]
+    assert unready(system.urls[0]) == ""
+    mount("-o", "remount,ro", str(volume))
+    video_id = submitted(system)  # at once: before the engine has looked by itself
+    waits_blocked(system, video_id, "is mounted read-only")
+    mount("-o", "remount,rw", str(volume))
+    made = final(system, video_id)
+    assert (made.state, made.attempt, made.tries) == ("completed", 1, 1)
+    assert unready(system.urls[0]) == ""
+
+
+def test_job_waits_with_the_reason_while_others_fill_the_volume(start: Start, volume: Path) -> None:
+    system = start([], script={"step_seconds": 0.05}, media=volume, min_free_bytes=FREE)
+    system.urls = [system.start_gateway()]
+    (volume / "filler").write_bytes(b"x" * (VOLUME - FREE // 8))
+    wait_for("an idle engine notices by itself", lambda: system.engine()["state"] == "blocked", 15)
+    video_id = submitted(system)
+    waits_blocked(system, video_id, "MiB free")
+    (volume / "filler").unlink()
+    made = final(system, video_id)
+    assert (made.state, made.attempt) == ("completed", 1)

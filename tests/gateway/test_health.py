@@ -6,6 +6,7 @@ import httpx
 
 from framekeeper.database.pool import Database
 from framekeeper.jobs.engines import EngineState
+from framekeeper.settings import Settings
 from gateway.conftest import register, report
 
 
@@ -68,3 +69,20 @@ async def test_engines_are_listed_with_what_they_admit(web: httpx.AsyncClient, d
     (engine,) = (await web.get("/v1/engines")).json()["data"]
     assert (engine["id"], engine["object"], engine["serving"]) == ("host/0", "engine", True)
     assert engine["admits"]["size"] == "128x128"
+
+
+async def test_media_directory_that_cannot_be_used_is_a_reason(
+    web: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    await register(database)
+    await report(database, EngineState.READY)
+    assert (await web.get("/health/ready")).status_code == 200
+    settings.media_directory.parent.mkdir(parents=True, exist_ok=True)
+    settings.media_directory.write_bytes(b"")
+    for path in ("/health/ready", "/health/startup"):
+        answer = await web.get(path)
+        assert answer.status_code == 503
+        (reason,) = answer.json()["reasons"]
+        assert reason.startswith("The media directory (FRAMEKEEPER_MEDIA) cannot be made")
+    settings.media_directory.unlink()
+    assert (await web.get("/health/ready")).status_code == 200

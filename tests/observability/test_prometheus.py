@@ -171,7 +171,7 @@ def test_every_query_of_the_dashboard_has_data_after_a_run_with_an_incident(
 def check_rules(prometheus: Scraper) -> None:
     groups = httpx.get(f"{prometheus.url}/api/v1/rules").json()["data"]["groups"]
     loaded = [rule for group in groups for rule in group["rules"]]
-    assert len(loaded) == 17
+    assert len(loaded) == 18
     unhealthy = [(rule["name"], rule.get("lastError")) for rule in loaded if rule["health"] == "err"]
     assert unhealthy == []
     urgent = [r["name"] for r in loaded if r["state"] == "firing" and r["labels"]["severity"] == "critical"]

@@ -13,6 +13,7 @@ STATES = {
     "starting": "is being started",
     "loading": "is loading the model",
     "warming": "is warming up",
+    "blocked": "waits",
     "restarting": "ended and is being started again",
     "failed": "has failed",
     "stopped": "is stopped",

@@ -20,6 +20,7 @@ from framekeeper.jobs import settle
 from framekeeper.jobs.engines import EngineState
 from framekeeper.jobs.shape import admitted_queues
 from framekeeper.jobs.video import Video
+from framekeeper.media.condition import Condition
 from framekeeper.media.store import MediaStore
 from framekeeper.profiles.schema import parse_size
 from framekeeper.settings import Settings
@@ -28,6 +29,11 @@ log = structlog.get_logger()
 
 #: A job that this engine may not take waits so long before it is offered again, to another engine.
 PUT_BACK_SECONDS = 5
+#: Between two looks at the media directory while no job comes, and while nothing could be stored there.
+MEDIA_SECONDS, BLOCKED_SECONDS = 5.0, 2.0
+#: An engine goes on down to this, or to a quarter of FRAMEKEEPER_MIN_FREE_BYTES: that much is kept free for the
+#: jobs that were accepted. White noise of 720p, the largest video there is, takes 52 MB.
+LEAST_FREE_BYTES = 64 * 1024 * 1024
 #: A longer time than this between two jobs is no time that fetching one takes.
 LEAD_SECONDS = 2.0
 
@@ -53,6 +59,9 @@ class Serving:
         self._settings = settings
         self._database = database
         self._store = store
+        self._media = Condition(store.root, min(settings.min_free_bytes // 4, LEAST_FREE_BYTES))
+        #: Set when a job was not begun, as its video could not be stored.
+        self._blocked = asyncio.Event()
         self._status = status
         self._examine = examine
         self._memory = MemoryWatch(memory_limit)
@@ -67,11 +76,21 @@ class Serving:
         """Fetch and make jobs until the worker ends, `stopping` is set, or a recycle is due."""
         ended = asyncio.create_task(self._until_ended(stopping), name="engine ended or stopped")
         while not ended.done():
+            if (fault := await self._media.fault()) is not None:
+                if self._status.state is not EngineState.BLOCKED:
+                    self._log.error("no job is begun", reason=fault, media=str(self._store.root))
+                self._status.enter(EngineState.BLOCKED, detail=fault)
+                await asyncio.wait({ended}, timeout=BLOCKED_SECONDS)
+                continue
             queue = self._queue_worker()
             fetching = asyncio.create_task(queue.run(), name="queue worker")
             # When a limit on shapes ends, the engine listens to more queues again.
             patience = max(0.0, ends - time.time()) if (ends := self._course.limit_ends) else None
-            await asyncio.wait({ended, fetching}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            watching = asyncio.create_task(self._until_blocked(), name="media directory")
+            await asyncio.wait(
+                {ended, fetching, watching}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            watching.cancel()
             queue.stop()
             try:
                 await fetching
@@ -105,6 +124,16 @@ class Serving:
         for task in waiting:
             task.cancel()
 
+    async def _until_blocked(self) -> None:
+        self._blocked.clear()
+        looking = asyncio.create_task(self._media.until_faulty(MEDIA_SECONDS))
+        blocked = asyncio.create_task(self._blocked.wait())
+        try:
+            await asyncio.wait({looking, blocked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            looking.cancel()
+            blocked.cancel()
+
     def _queue_worker(self) -> QueueWorker:
         self._course.show()
         self._idle()
@@ -126,6 +155,9 @@ class Serving:
         """The queue's task: claim the job and work on it until the engine is free for the next one."""
         if self._link.gone or self._closing.is_set():  # the queue offers the wake-up again
             raise EngineFailed("The engine ended before it could claim the job.")
+        if (fault := await self._media.fault()) is not None:  # as above, perhaps to another host
+            self._blocked.set()
+            raise EngineFailed(fault)
         video = await settle.claim(
             self._database, video_id, engine_id=self._status.id, run_id=self._status.run_id
         )

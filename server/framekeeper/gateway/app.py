@@ -14,6 +14,7 @@ from framekeeper.gateway.auth import KnownKeys
 from framekeeper.gateway.changes import Changes
 from framekeeper.gateway.metrics import begin as begin_metrics
 from framekeeper.gateway.outlook import Outlook
+from framekeeper.media.condition import Condition
 from framekeeper.settings import Settings, SettingsError, load
 
 
@@ -32,12 +33,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.database, app.state.changes = database, (changes := Changes(database))
         await database.open()
         begin_metrics()
-        tasks = upkeep.begin(database, settings)
         try:
-            yield
+            async with upkeep.going_on(database, settings):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
             await changes.close()
             await database.close()
 
@@ -52,6 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.media = Condition(settings.media_directory, settings.min_free_bytes)
     app.state.known_keys, app.state.outlook = KnownKeys(), Outlook(settings)
     layers.install(app, settings)
     errors.install(app)

@@ -10,6 +10,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from framekeeper.database.pool import Database
+from framekeeper.media.condition import Condition
 from framekeeper.settings import Settings
 
 
@@ -21,5 +22,10 @@ async def _database(request: Request) -> Database:
     return cast(Database, request.app.state.database)
 
 
+async def _media(request: Request) -> Condition:
+    return cast(Condition, request.app.state.media)
+
+
 SettingsOf = Annotated[Settings, Depends(_settings)]
 DatabaseOf = Annotated[Database, Depends(_database)]
+MediaOf = Annotated[Condition, Depends(_media)]

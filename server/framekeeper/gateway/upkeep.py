@@ -7,17 +7,20 @@ is ended once, whoever finds it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
 import structlog
 
 from framekeeper.database.pool import Database
-from framekeeper.errors import DatabaseUnavailable
 from framekeeper.gateway import metrics
 from framekeeper.gateway.webhooks import keep_delivering
 from framekeeper.jobs import reconcile
 from framekeeper.jobs.unserved import Watch
 from framekeeper.jobs.video import VideoState
 from framekeeper.media.store import MediaStore
+from framekeeper.round import went_well
 from framekeeper.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -28,24 +31,25 @@ LOOK_SECONDS = 10.0
 ALONE_SECONDS = 300.0
 
 
-def begin(database: Database, settings: Settings) -> list[asyncio.Task[None]]:
-    """Start it all, for ever; the tasks are the caller's to cancel."""
-    return [
+@asynccontextmanager
+async def going_on(database: Database, settings: Settings) -> AsyncIterator[None]:
+    """Do it all while the context is open."""
+    tasks = [
         asyncio.create_task(keep_delivering(database, settings), name="webhooks"),
         asyncio.create_task(_keep_looking(database, settings), name="jobs without an engine"),
     ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _keep_looking(database: Database, settings: Settings) -> None:
     watch = Watch(stale_seconds=settings.stale_seconds, allowed=settings.unserved_seconds)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        try:
-            await look(database, settings, watch)
-        except DatabaseUnavailable:
-            continue
-        except Exception:  # this look must not be the last one
-            log.exception("looking for jobs without an engine failed")
+        await went_well(partial(look, database, settings, watch), "looking for jobs without an engine")
 
 
 async def look(
@@ -63,7 +67,7 @@ async def look(
         return
     store = MediaStore(settings.media_directory)
     for video in await reconcile.settle_lost(
-        database, max_attempts=settings.max_attempts, stale_seconds=settings.stale_seconds
+        database, max_attempts=settings.max_attempts, stale_seconds=settings.stale_seconds, run_id=None
     ):
         log.warning("lost job settled", video_id=video.id, state=video.state.value)
         if video.state is VideoState.CANCELLED:

@@ -182,10 +182,9 @@ def _why(mine: Sequence[Engine], alive: Sequence[Engine]) -> str:
         done = "was stopped" if last.state is EngineState.STOPPED else "is silent"
         return f"its last engine, {last.id}, {done}"
     engine = min(alive, key=lambda engine: (engine.state is EngineState.FAILED, engine.id))
-    if engine.state is EngineState.FAILED:
-        detail = f": {engine.detail.rstrip('.')}" if engine.detail else ""
-        return f"{engine.id} has failed{detail}"
-    return f"{engine.id} is {engine.state}"
+    state = "has failed" if engine.state is EngineState.FAILED else f"is {engine.state}"
+    detail = f": {engine.detail.rstrip('.')}" if engine.detail else ""
+    return f"{engine.id} {state}{detail}"
 
 
 def _moment(moment: datetime) -> str:

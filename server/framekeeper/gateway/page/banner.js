@@ -15,6 +15,7 @@ const AT_WORK = {
   starting: "The engine is being started",
   loading: "The engine is loading the model",
   warming: "The engine is warming up",
+  blocked: "The engine waits",
   restarting: "The engine ended and is being started again",
 };
 

@@ -13,8 +13,9 @@ from framekeeper.database.pool import Database
 from framekeeper.errors import DatabaseUnavailable, FramekeeperError
 from framekeeper.gateway.errors import translated
 from framekeeper.gateway.schemas import EngineObject
-from framekeeper.gateway.state import DatabaseOf, SettingsOf
+from framekeeper.gateway.state import DatabaseOf, MediaOf, SettingsOf
 from framekeeper.jobs.engines import Engine, EngineState, all_engines
+from framekeeper.media.condition import Condition
 
 router = APIRouter(prefix="/health", tags=["operation"])
 
@@ -29,25 +30,35 @@ async def live() -> dict[str, str]:
 
 
 @router.get("/ready")
-async def ready(database: DatabaseOf, settings: SettingsOf) -> JSONResponse:
-    """200 when the database answers and an engine serves: its warm-up made a real video."""
-    engines, reasons = await _reasons(database, settings.stale_seconds)
+async def ready(database: DatabaseOf, settings: SettingsOf, media: MediaOf) -> JSONResponse:
+    """200 when the database answers, an engine serves (its warm-up made a real video), and a video could be
+    stored."""
+    engines, reasons = await _reasons(database, settings.stale_seconds, media)
     serving = [engine.id for engine in engines if engine.serving]
     return _answer(reasons, {"serving": serving})
 
 
 @router.get("/startup")
-async def startup(database: DatabaseOf, settings: SettingsOf) -> JSONResponse:
+async def startup(database: DatabaseOf, settings: SettingsOf, media: MediaOf) -> JSONResponse:
     """As `ready`, with the phase of every engine and its seconds so far."""
-    engines, reasons = await _reasons(database, settings.stale_seconds)
+    engines, reasons = await _reasons(database, settings.stale_seconds, media)
     shown = {"id", "state", "phase", "detail", "phase_seconds", "seconds", "silent_seconds", "restarts"}
     return _answer(
         reasons, {"engines": [engine.model_dump(mode="json", include=shown) for engine in engines]}
     )
 
 
-async def _reasons(database: Database, stale_seconds: float) -> tuple[list[EngineObject], list[str]]:
+async def _reasons(
+    database: Database, stale_seconds: float, media: Condition
+) -> tuple[list[EngineObject], list[str]]:
     """The engines, and why no video could be made now; no reasons when one could."""
+    fault, (engines, reasons) = await asyncio.gather(
+        media.fault(DATABASE_SECONDS), _of_engines(database, stale_seconds)
+    )
+    return engines, reasons if fault is None else [*reasons, fault]
+
+
+async def _of_engines(database: Database, stale_seconds: float) -> tuple[list[EngineObject], list[str]]:
     reading = asyncio.ensure_future(all_engines(database))
     reading.add_done_callback(_retrieve)
     # Not asyncio.timeout: a database that is frozen holds up the cancellation as well.
