@@ -1,4 +1,4 @@
-"""A media directory on a volume of a few megabytes: never full, and no job is made that had no place there."""
+"""A media directory on a volume of a few megabytes: never full, and no job is made without a place for it."""
 
 from __future__ import annotations
 
