@@ -147,6 +147,15 @@ class IdempotencyKeyReused(FramekeeperError):
     advice = "Use a new key for a new request, and the same body for a repeated one."
 
 
+class VideoDeleted(FramekeeperError):
+    """The video that this Idempotency-Key has made was deleted since, and is not made a second time."""
+
+    status = 410
+    code = "video_deleted"
+    type = "invalid_request_error"
+    advice = "Use a new key where another video is wanted."
+
+
 class VideoNotFinished(FramekeeperError):
     """The video is not finished, so it has no content yet."""
 

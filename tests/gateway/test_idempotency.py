@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from framekeeper.database.pool import Database
+from framekeeper.jobs import settle
 from framekeeper.settings import Settings
 from gateway.serving import served
 
@@ -75,3 +76,35 @@ async def test_key_is_forgotten_after_its_time(web: httpx.AsyncClient, database:
     answer = await web.post("/v1/videos", json={"prompt": "a dog"}, headers=KEY)
     assert answer.status_code == 200
     assert answer.json()["id"] != first
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_deleted_video_is_not_made_again_by_its_key(
+    web: httpx.AsyncClient, database: Database, running: bool
+) -> None:
+    video_id = (await web.post("/v1/videos", json=BODY, headers=KEY)).json()["id"]
+    if running:
+        assert await settle.claim(database, video_id, engine_id="host/0", run_id="run") is not None
+    assert (await web.delete(f"/v1/videos/{video_id}")).status_code == 200
+    answer = await web.post("/v1/videos", json=BODY, headers=KEY)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (410, "video_deleted", "Idempotency-Key")
+    assert f"Idempotency-Key='order-17' has made {video_id}, which was deleted since" in error["message"]
+    assert await jobs(database) == int(running)  # its row goes when the engine has let go
+    assert (await web.post("/v1/videos", json={"prompt": "a dog"}, headers=KEY)).status_code == 409
+    assert (await web.post("/v1/videos", json=BODY, headers={"Idempotency-Key": "18"})).status_code == 200
+
+
+async def test_batch_of_which_one_was_deleted_tells_which_and_where_the_others_are(
+    web: httpx.AsyncClient, database: Database
+) -> None:
+    batch = {"requests": [BODY, {"prompt": "a dog"}]}
+    made = (await web.post("/v1/videos/batch", json=batch, headers=KEY)).json()["data"]
+    gone, left = (each["id"] for each in made)
+    await web.delete(f"/v1/videos/{gone}")
+    answer = await web.post("/v1/videos/batch", json=batch, headers=KEY)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (410, "video_deleted")
+    message = answer.json()["error"]["message"]
+    assert f"has made {gone}, which was deleted" in message
+    assert f"Of its 2 videos the others are there: {left}." in message
+    assert await jobs(database) == 1

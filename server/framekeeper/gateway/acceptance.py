@@ -14,7 +14,7 @@ import structlog
 from fastapi import Depends, Request
 
 from framekeeper.database.pool import Connection, Database
-from framekeeper.errors import FramekeeperError, InvalidRequest
+from framekeeper.errors import FramekeeperError, InvalidRequest, VideoDeleted, VideoNotFound
 from framekeeper.gateway import content, metrics, pictures
 from framekeeper.gateway.auth import Caller, SubmitterOf, granted
 from framekeeper.gateway.body import forget
@@ -24,6 +24,7 @@ from framekeeper.gateway.webhooks import check_url
 from framekeeper.jobs import idempotency, lookup
 from framekeeper.jobs.admission import Admitted, admit
 from framekeeper.jobs.engines import Engine
+from framekeeper.jobs.fields import shown
 from framekeeper.jobs.line import Standing
 from framekeeper.jobs.quota import charge
 from framekeeper.jobs.submit import Terms, enter_all
@@ -64,8 +65,8 @@ class Acceptance:
     ) -> Accepted:
         """Store the jobs. `kind` tells one use of an idempotency key from another.
 
-        Raises what a client can do wrong, PriorityNotAllowed, QueueFull, RateLimited, TooManyJobs,
-        StorageFull, DatabaseUnavailable.
+        Raises what a client can do wrong, VideoDeleted, PriorityNotAllowed, QueueFull, RateLimited,
+        TooManyJobs, StorageFull, DatabaseUnavailable.
         """
         body_hash = idempotency.fingerprint(kind, [dict(body) for body in bodies])
         if self._key is not None:
@@ -162,9 +163,27 @@ class Acceptance:
         return videos
 
     async def _replay(self, ids: Sequence[str]) -> Accepted:
-        videos = [await lookup.find(self._database, each, sees=self._caller.sees) for each in ids]
+        """The jobs of the earlier request as they are now. Raises VideoDeleted."""
+        videos, gone = [], []
+        for each in ids:
+            try:
+                videos.append(await lookup.find(self._database, each, sees=self._caller.sees))
+            except VideoNotFound:
+                gone.append(each)
+        if gone:
+            raise _deleted(self._key or "", gone, [video.id for video in videos])
         standings = await self._outlook.standings(self._database, videos)
         return Accepted(videos, standings, replayed=True)
+
+
+def _deleted(key: str, gone: Sequence[str], left: Sequence[str]) -> VideoDeleted:
+    """Nothing is kept of a deleted video to answer with, and a repeated request must not undo its deletion."""
+    rest = f" Of its {len(gone) + len(left)} videos the others are there: {', '.join(left)}." if left else ""
+    return VideoDeleted(
+        f"Idempotency-Key={shown(key)} has made {', '.join(gone)}, which was deleted since: set a new key to "
+        f"make another.{rest}",
+        param="Idempotency-Key",
+    )
 
 
 async def _acceptance(
