@@ -88,7 +88,8 @@ class Settings(BaseSettings):
         description="Directory of the locks on cards, shared by all engines of a host.",
     )
     host_id: str = Field(
-        default_factory=socket.gethostname, description="Stable name of this host among the supervisors."
+        default_factory=socket.gethostname,
+        description="Stable name of this host; a second supervisor of that name does not start.",
     )
     max_attempts: int = Field(3, ge=1, le=20, description="How often a job may be started before it fails.")
     rung_quiet_seconds: float = Field(
@@ -120,6 +121,13 @@ class Settings(BaseSettings):
     )
     record_days: float = Field(
         90.0, ge=0, description="Jobs without files are forgotten, prompts included, after so long; 0: never."
+    )
+    incident_days: float = Field(180.0, ge=0, description="Incidents are forgotten after so long; 0: never.")
+    engine_days: float = Field(
+        30.0,
+        ge=0,
+        description="Engines that were not heard of for so long are forgotten, with their fallbacks and, where no "
+        "other engine has it, their model; 0: never.",
     )
     queue_jobs: int = Field(1000, ge=1, description="Most jobs that wait for a model (429 beyond).")
     queue_seconds: float = Field(

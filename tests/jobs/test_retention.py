@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -12,15 +13,18 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from framekeeper.database.pool import Database
-from framekeeper.engine.tidy import tidy
+from framekeeper.engine.tidy import keep_of, tidy
 from framekeeper.errors import VideoExpired, VideoNotFound
 from framekeeper.gateway.content import locate
-from framekeeper.jobs import lookup, retention, settle
+from framekeeper.jobs import engines, incidents, lookup, retention, settle
+from framekeeper.jobs.engines import EngineState
+from framekeeper.jobs.incidents import IncidentRow, Rung
 from framekeeper.jobs.retention import Keep
 from framekeeper.jobs.submit import Terms, submit
 from framekeeper.jobs.video import Video, VideoState
 from framekeeper.media.store import INPUT_FILE, MediaStore
-from jobs.records import request
+from framekeeper.settings import Settings
+from jobs.records import ADMITS, DEFAULTS, request
 
 
 async def finished(
@@ -178,3 +182,110 @@ async def test_two_supervisors_expire_each_video_once(database: Database, store:
     videos = [await finished(database, store, age=100 + n) for n in range(6)]
     found = await asyncio.gather(*(retention.expire(database, Keep(seconds=60)) for _ in range(3)))
     assert sorted(each.video.id for some in found for each in some) == sorted(video.id for video in videos)
+
+
+async def register(database: Database, name: str, *, model: str = "tiny", days: float = 0) -> None:
+    """An engine that stepped down, and was last heard of so long ago."""
+    await engines.register(
+        database, engine_id=name, host="host", run_id=name, model=model, profile="p", runtime="r",
+        admits=ADMITS, defaults=DEFAULTS,
+    )  # fmt: skip
+    await incidents.set_rung(database, name, "p", Rung(rung=1, reason="it ran out of memory"))
+    await database.execute(
+        "INSERT INTO model_service VALUES (%(model)s) ON CONFLICT DO NOTHING", {"model": model}
+    )
+    for change in (
+        "engines SET heartbeat_at = heartbeat_at - {} WHERE id = %(name)s",
+        "engine_rungs SET rung_since = rung_since - {} WHERE engine_id = %(name)s",
+        "model_service SET served_at = served_at - {} WHERE model = %(model)s",
+    ):
+        await database.execute(
+            f"UPDATE {change}".format("make_interval(secs => %(age)s)"),
+            {"age": days * 86400, "name": name, "model": model},
+        )
+
+
+async def left(database: Database) -> tuple[list[str], list[str], list[str]]:
+    """Engines, rungs and models that are known."""
+    found = []
+    for query in (
+        "SELECT id AS name FROM engines ORDER BY id",
+        "SELECT engine_id AS name FROM engine_rungs ORDER BY engine_id",
+        "SELECT model AS name FROM model_service ORDER BY model",
+    ):
+        found.append([row["name"] for row in await database.fetch_all(query)])
+    return found[0], found[1], found[2]
+
+
+async def test_engines_of_hosts_that_are_gone_are_forgotten_with_what_was_kept_for_them(
+    database: Database,
+) -> None:
+    await register(database, "gone/0", model="retired", days=31)
+    await register(database, "gone/1", model="wanted", days=31)
+    await register(database, "away/0", model="away", days=29)
+    await register(database, "here/0", model="tiny")
+    waits = await submit(database, "wanted", request())
+    everything = await left(database)
+    keep = Keep(engine_seconds=30 * 86400)
+    silent = await retention.forget_engines(database, keep)
+    assert {name for name, _ in silent} == {"gone/0", "gone/1"}
+    assert await left(database) == everything, "silent in one look only"
+    assert await retention.forget_engines(database, keep, silent) == frozenset()
+    names = ["away/0", "here/0"]
+    assert await left(database) == (names, names, ["away", "tiny", "wanted"])
+    assert await states(database, waits) == ["queued"]
+
+
+async def test_engine_that_was_heard_of_between_two_looks_is_kept(database: Database) -> None:
+    await register(database, "here/0", days=31)  # or the clock was put forward by a month
+    keep = Keep(engine_seconds=30 * 86400)
+    silent = await retention.forget_engines(database, keep)
+    assert await engines.report(
+        database, engine_id="here/0", run_id="here/0", state=EngineState.READY, phase=None, detail=None,
+        restarts=0, facts=None,
+    )  # fmt: skip
+    assert await retention.forget_engines(database, keep, silent) == frozenset()
+    assert await left(database) == (["here/0"], ["here/0"], ["tiny"])
+
+
+async def test_nothing_of_engines_and_incidents_is_forgotten_without_limits(
+    database: Database, store: MediaStore
+) -> None:
+    await register(database, "gone/0", days=10_000)
+    await incident(database, "inc_old", days=10_000)
+    assert await retention.forget_engines(database, Keep()) == frozenset()
+    await tidy(database, store, Keep())
+    assert await left(database) == (["gone/0"], ["gone/0"], ["tiny"])
+    assert len((await incidents.page(database, limit=10))[0]) == 1
+
+
+async def incident(database: Database, name: str, *, days: float) -> None:
+    row = IncidentRow(
+        id=name, at=datetime.now(UTC) - timedelta(days=days), host="host", engine_id="host/0", profile="p",
+        rung=0, phase="denoising", video_id=None, attempt=None, signature="unknown", record={},
+        ready_again_seconds=None,
+    )  # fmt: skip
+    await incidents.store(database, row)
+
+
+async def test_old_incidents_are_forgotten_and_newer_ones_kept(database: Database, store: MediaStore) -> None:
+    for name, days in (("inc_old", 181.0), ("inc_new", 179.0)):
+        await incident(database, name, days=days)
+    await tidy(database, store, Keep(incident_seconds=180 * 86400))
+    rows, _ = await incidents.page(database, limit=10)
+    assert [row.id for row in rows] == ["inc_new"]
+
+
+def test_what_is_kept_is_what_the_settings_say() -> None:
+    settings = Settings(
+        retention_days=1, retention_videos=2, retention_bytes=3, record_days=4, incident_days=5, engine_days=6
+    )
+    day = 86400.0
+    assert keep_of(settings) == Keep(
+        seconds=day,
+        videos=2,
+        bytes=3,
+        record_seconds=4 * day,
+        incident_seconds=5 * day,
+        engine_seconds=6 * day,
+    )

@@ -27,15 +27,19 @@ def keep_of(settings: Settings) -> retention.Keep:
         videos=settings.retention_videos,
         bytes=settings.retention_bytes,
         record_seconds=settings.record_days * DAY,
+        incident_seconds=settings.incident_days * DAY,
+        engine_seconds=settings.engine_days * DAY,
     )
 
 
 async def keep_tidy(settings: Settings, database: Database) -> None:
     """Look again and again, for ever; a look that fails is not the last one."""
-    store = MediaStore(settings.media_directory)
+    store, keep = MediaStore(settings.media_directory), keep_of(settings)
+    silent: retention.Silent = frozenset()
     while True:
         try:
-            await tidy(database, store, keep_of(settings))
+            await tidy(database, store, keep)
+            silent = await retention.forget_engines(database, keep, silent)
         except DatabaseUnavailable:
             pass
         except Exception:

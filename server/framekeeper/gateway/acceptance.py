@@ -177,7 +177,7 @@ class Acceptance:
 
 
 def _deleted(key: str, gone: Sequence[str], left: Sequence[str]) -> VideoDeleted:
-    """Nothing is kept of a deleted video to answer with, and a repeated request must not undo its deletion."""
+    """Nothing of a deleted video is kept to answer with, and a repetition must not undo its deletion."""
     rest = f" Of its {len(gone) + len(left)} videos the others are there: {', '.join(left)}." if left else ""
     return VideoDeleted(
         f"Idempotency-Key={shown(key)} has made {', '.join(gone)}, which was deleted since: set a new key to "

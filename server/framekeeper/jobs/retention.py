@@ -1,4 +1,5 @@
-"""Which finished videos are kept, and for how long: by age, by number and by bytes of each owner.
+"""Which finished videos are kept, and for how long: by age, by number and by bytes of each owner. What else
+would pile up in the database goes by age.
 
 Two steps, so that a program that dies in between loses nothing and leaves nothing: the row says `expired`
 first, then the files go; a sweep finds what was left behind, also files that no row speaks of.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from framekeeper.database.pool import Database
@@ -35,6 +37,9 @@ class Keep:
     bytes: int = 0
     #: Rows of final jobs, prompts included, are forgotten so long after their end.
     record_seconds: float = 0
+    incident_seconds: float = 0
+    #: Engines, by when they were last heard of.
+    engine_seconds: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,11 @@ async def forget(database: Database, keep: Keep) -> int:
             f"DELETE FROM {table} < clock_timestamp() - make_interval(secs => %(seconds)s)",
             {"seconds": seconds},
         )
+    if keep.incident_seconds:
+        await database.execute(
+            "DELETE FROM incidents WHERE at < clock_timestamp() - make_interval(secs => %(seconds)s)",
+            {"seconds": keep.incident_seconds},
+        )
     if not keep.record_seconds:
         return 0
     rows = await database.fetch_all(
@@ -122,6 +132,39 @@ async def forget(database: Database, keep: Keep) -> int:
         {"seconds": keep.record_seconds},
     )
     return len(rows)
+
+
+#: Engines by name, and when they were last heard of.
+Silent = frozenset[tuple[str, datetime]]
+
+
+async def forget_engines(database: Database, keep: Keep, silent: Silent = frozenset()) -> Silent:
+    """Remove the engines that have been silent for too long, with what is known only for their sake.
+
+    Only those that are in `silent`, what the look before has returned: when the database's clock is put
+    forward, an engine that lives looks silent until its next heartbeat, and its supervisor would end without
+    its row. Returns the silent ones that are left.
+    """
+    if not keep.engine_seconds:
+        return frozenset()
+    values = {"seconds": keep.engine_seconds}
+    old = "clock_timestamp() - make_interval(secs => %(seconds)s)"
+    rows = await database.fetch_all(
+        f"SELECT id, heartbeat_at FROM engines WHERE heartbeat_at < {old}", values
+    )
+    found = frozenset((row["id"], row["heartbeat_at"]) for row in rows)
+    for engine_id, heard in sorted(found & silent):
+        await database.execute(
+            "DELETE FROM engines WHERE id = %(id)s AND heartbeat_at = %(heard)s",
+            {"id": engine_id, "heard": heard},
+        )
+    for table in (
+        f"engine_rungs r WHERE rung_since < {old} AND NOT EXISTS (SELECT FROM engines WHERE id = r.engine_id)",
+        f"model_service s WHERE served_at < {old} AND NOT EXISTS (SELECT FROM engines WHERE model = s.model)"
+        " AND NOT EXISTS (SELECT FROM videos WHERE model = s.model AND state = 'queued')",
+    ):
+        await database.execute(f"DELETE FROM {table}", values)
+    return found - silent
 
 
 async def abandoned(database: Database, root: Path, *, orphan_seconds: float = ORPHAN_SECONDS) -> list[str]:
