@@ -31,8 +31,8 @@ log = structlog.get_logger()
 PUT_BACK_SECONDS = 5
 #: Between two looks at the media directory while no job comes, and while nothing could be stored there.
 MEDIA_SECONDS, BLOCKED_SECONDS = 5.0, 2.0
-#: An engine goes on down to this, or to a quarter of FRAMEKEEPER_MIN_FREE_BYTES: what is above is kept free for
-#: the jobs that were accepted. White noise of 720p, the largest video there is, takes 52 MB.
+#: An engine goes on down to this, or to a quarter of FRAMEKEEPER_MIN_FREE_BYTES: what is above is kept free
+#: for the jobs that were accepted. White noise of 720p, the largest video there is, takes 52 MB.
 LEAST_FREE_BYTES = 64 * 1024 * 1024
 #: A longer time than this between two jobs is no time that fetching one takes.
 LEAD_SECONDS = 2.0

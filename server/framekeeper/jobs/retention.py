@@ -159,7 +159,8 @@ async def forget_engines(database: Database, keep: Keep, silent: Silent = frozen
             {"id": engine_id, "heard": heard},
         )
     for table in (
-        f"engine_rungs r WHERE rung_since < {old} AND NOT EXISTS (SELECT FROM engines WHERE id = r.engine_id)",
+        f"engine_rungs r WHERE rung_since < {old}"
+        " AND NOT EXISTS (SELECT FROM engines WHERE id = r.engine_id)",
         f"model_service s WHERE served_at < {old} AND NOT EXISTS (SELECT FROM engines WHERE model = s.model)"
         " AND NOT EXISTS (SELECT FROM videos WHERE model = s.model AND state = 'queued')",
     ):
