@@ -126,8 +126,8 @@ class Settings(BaseSettings):
     engine_days: float = Field(
         30.0,
         ge=0,
-        description="Engines that were not heard of for so long are forgotten, with their fallbacks and, where "
-        "no other engine has it, their model; 0: never.",
+        description="Engines that were not heard of for so long are forgotten, with their fallbacks and, "
+        "where no other engine has it, their model; 0: never.",
     )
     queue_jobs: int = Field(1000, ge=1, description="Most jobs that wait for a model (429 beyond).")
     queue_seconds: float = Field(
