@@ -46,7 +46,7 @@ run: runtime ## run everything on http://127.0.0.1:8000; PORT=, HOST=, PROFILE= 
 # Most tests wait most of the time. One process (AT_ONCE=0) shows a test's output as it comes.
 AT_ONCE ?= 2
 test: setup runtime ## every test, the whole system with the real engine included
-	@$(VENV)/bin/python -m pytest -n $(AT_ONCE) --dist loadgroup --no-loadscope-reorder
+	@$(VENV)/bin/python -m pytest -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
 test-fast: setup ## tests that need no engine, in under a minute
 	@$(VENV)/bin/python -m pytest -m "not stack and not slow"

@@ -12,30 +12,24 @@ from pathlib import Path
 import psycopg
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
+from xdist.remote import Producer
 
 from cluster import Cluster, new_database
+from distribution import Distribution, needs_an_engine
 from framekeeper.database import embedded
-
-#: Where tests start the real engine. One such process after another: two would wait for each other's threads.
-ENGINES = (
-    "tests/stack/",
-    "tests/engine/backends/",
-    "tests/checkpoint/",
-    "tests/profiles/test_launch_on_runtime.py",
-    "tests/doctor/test_probing.py",
-)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes (`pytest -n`): tests of a file stay together, what takes longest is first."""
-    if not config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        return
-    places = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
-    slow = {place for item, place in places.items() if item.get_closest_marker("slow")}
-    for item, place in places.items():
-        item.add_marker(pytest.mark.xdist_group("engine" if place.startswith(ENGINES) else place))
-    items.sort(key=lambda item: 0 if places[item].startswith(ENGINES) else 1 if places[item] in slow else 2)
+    """In each process of `pytest -n`: what takes longest is first, so that none waits for it in the end."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: 0 if needs_an_engine(item.nodeid) else 1 if item.path in slow else 2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
+    return Distribution(config, log)
 
 
 @pytest.fixture(scope="session")
