@@ -9,6 +9,7 @@ import psycopg
 import structlog
 
 from framekeeper.database.pool import Database
+from framekeeper.engine.namesake import namesake
 from framekeeper.engine.status import registered
 from framekeeper.errors import DatabaseUnavailable
 from framekeeper.jobs import engines
@@ -19,6 +20,7 @@ from framekeeper.profiles.schema import Profile
 from framekeeper.settings import Settings
 
 log = structlog.get_logger()
+# As long as it takes to see whether another supervisor has this name, and a while for the database.
 _SECONDS = 5.0
 # Longer details help nobody in a health answer; standard error has everything.
 _CHARACTERS = 2_000
@@ -47,6 +49,8 @@ async def _publish(settings: Settings, profile: Profile, reason: str) -> None:
     await database.open()
     run_id = uuid4().hex
     try:
+        if await namesake(database, settings) is not None:
+            return  # those are its engines
         for group in range(settings.engine_groups):
             engine_id = f"{settings.host_id}/{group}"
             await engines.register(

@@ -27,6 +27,8 @@ from framekeeper.doctor.weights.header import unreadable
 from framekeeper.engine import gauges, host, leftovers, refusal
 from framekeeper.engine.device_lock import DeviceHeld, DeviceLock
 from framekeeper.engine.group import DeviceGroup
+from framekeeper.engine.namesake import connection_name, namesake
+from framekeeper.engine.persist import persist
 from framekeeper.engine.port import listening
 from framekeeper.engine.serving import Serving
 from framekeeper.engine.tidy import keep_tidy
@@ -210,9 +212,10 @@ async def _run(settings: Settings, plan: Plan) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)
-    database = Database(settings.database_url, size=4 + 2 * len(plan.launches), name="framekeeper-supervisor")
-    _register_task(database)
     run_id = uuid4().hex
+    size = 4 + 2 * len(plan.launches)
+    database = Database(settings.database_url, size=size, name=connection_name(run_id))
+    _register_task(database)
     store = MediaStore(settings.media_directory)
     groups = [
         DeviceGroup(
@@ -243,6 +246,8 @@ async def _run(settings: Settings, plan: Plan) -> None:
 
 async def _work(settings: Settings, database: Database, groups: Sequence[DeviceGroup]) -> None:
     await _open(settings, database)
+    if (fault := await persist(lambda: namesake(database, settings))) is not None:
+        raise Unusable(fault)
     for group in groups:
         await group.status.register()
     upkeep = [
