@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from framekeeper.database import embedded
+from framekeeper.database import account, embedded
 from framekeeper.database.account import Account
 from framekeeper.database.embedded import EmbeddedError, embedded_postgres, revive, running_server
 from shared_memory import segments
@@ -253,6 +253,46 @@ def refusal(directory: Path) -> str:
         pass
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def stand_in(place: Path, name: str, ready: Path) -> None:
+    """A program that hangs, and has started another one that holds its output."""
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(0o755)
+    program = place / name
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {ready}\nwait\n")
+    program.chmod(0o755)
+
+
+def ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_an_initdb_that_hangs_is_ended_with_all_it_started_and_told(
+    open_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = open_directory / "ready"
+    ready.touch()
+    ready.chmod(0o666)
+    stand_in(open_directory / "pg" / "bin", "initdb", ready)
+    monkeypatch.setattr(embedded, "_binaries", lambda: open_directory / "pg" / "bin")
+    monkeypatch.setattr(embedded, "INITDB_SECONDS", 1.0)
+    told = refusal(open_directory / "postgres")
+    assert "initdb was not done within 1 s): see whether that disk answers, or set FRAMEKEEPER_VAR" in told
+    assert ended(int(ready.read_text()))
+    assert list(open_directory.glob(".postgres.unfinished")) == []
+
+
+def test_a_useradd_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path / "bin", "useradd", tmp_path / "ready")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    monkeypatch.setattr(account, "USERADD_SECONDS", 1.0)
+    with pytest.raises(account.AccountError, match=r"useradd was not done within 1 s.*FRAMEKEEPER_DATABASE"):
+        account._create_user()
+    assert ended(int((tmp_path / "ready").read_text()))
 
 
 def test_another_major_version_is_refused(directory: Path) -> None:

@@ -7,14 +7,17 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from framekeeper.database.program import run_within
 
 log = logging.getLogger(__name__)
 
 #: Created when root starts an embedded server: no home, no shell, no password.
 NAME = "framekeeper"
+#: useradd waits for a lock, and may ask a directory service.
+USERADD_SECONDS = 60.0
 
 
 class AccountError(Exception):
@@ -83,9 +86,12 @@ def _create_user() -> pwd.struct_passwd:
             f"PostgreSQL does not run as root, and there is no useradd to make an account: {advice}"
         )
     options = ("--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin")
-    finished = subprocess.run(["useradd", *options, NAME], check=False, capture_output=True, text=True)
-    if finished.returncode not in (0, 9):  # 9: someone else made it meanwhile
-        reason = (finished.stderr.strip() or f"useradd ended with {finished.returncode}").splitlines()[-1]
+    try:
+        status, output = run_within(USERADD_SECONDS, ["useradd", *options, NAME])
+        reason = (output.strip() or f"useradd ended with {status}").splitlines()[-1]
+    except (TimeoutError, OSError) as error:
+        status, reason = -1, str(error)
+    if status not in (0, 9):  # 9: someone else made it meanwhile
         raise AccountError(
             f"PostgreSQL does not run as root, and an account could not be made ({reason}): {advice}"
         )

@@ -31,6 +31,7 @@ import psycopg
 from psycopg import sql
 
 from framekeeper.database.account import Account, AccountError
+from framekeeper.database.program import run_within
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ MAJOR = 18
 SOCKET_PATH_LIMIT = 107
 #: A new cluster takes 40 MB, its first WAL segments 32 MB.
 FREE_BYTES_NEEDED = 160 * 1024 * 1024
+#: A new cluster takes two or three seconds, on a busy disk many more.
+INITDB_SECONDS = 180.0
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 QUIT_SECONDS = 5.0
@@ -244,14 +247,20 @@ def _initialise(directory: Path, binaries: Path, account: Account) -> None:
     unfinished.mkdir(mode=0o700)
     account.give(unfinished)
     arguments = ("--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--no-instructions")
-    finished = subprocess.run(
-        [binaries / "initdb", *arguments, "-U", SUPERUSER, "-D", unfinished],
-        check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, cwd="/", user=account.uid, group=account.gid, extra_groups=account.groups,
-    )  # fmt: skip
-    if finished.returncode != 0:
+    try:
+        status, output = run_within(
+            INITDB_SECONDS, [binaries / "initdb", *arguments, "-U", SUPERUSER, "-D", unfinished],
+            cwd="/", user=account.uid, group=account.gid, extra_groups=account.groups,
+        )  # fmt: skip
+    except TimeoutError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise EmbeddedError(f"PostgreSQL could not make {directory}: {_first_fault(finished.stdout)}")
+        raise EmbeddedError(
+            f"PostgreSQL could not make {directory} ({error}): see whether that disk answers, or set "
+            "FRAMEKEEPER_VAR to a directory on another one"
+        ) from None
+    if status != 0:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise EmbeddedError(f"PostgreSQL could not make {directory}: {_first_fault(output)}")
     if directory.exists():
         directory.rmdir()
     unfinished.rename(directory)
