@@ -69,6 +69,16 @@ async def test_unusable_key_is_named(web: httpx.AsyncClient, key: str) -> None:
     assert answer.json()["error"]["param"] == "Idempotency-Key"
 
 
+async def test_two_keys_are_as_wrong_in_two_headers_as_in_one(
+    web: httpx.AsyncClient, database: Database
+) -> None:
+    both = [("Idempotency-Key", "order-17"), ("Idempotency-Key", "order-18")]
+    answer = await web.post("/v1/videos", json=BODY, headers=both)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Idempotency-Key")
+    assert "'order-17, order-18'" in answer.json()["error"]["message"]
+    assert await jobs(database) == 0
+
+
 async def test_key_is_forgotten_after_its_time(web: httpx.AsyncClient, database: Database) -> None:
     first = (await web.post("/v1/videos", json=BODY, headers=KEY)).json()["id"]
     async with database.transaction() as connection:

@@ -68,6 +68,8 @@ def test_refusals_of_the_framework_have_the_same_shape(
     assert answer.status_code == status
     assert error_of(answer)["code"] == code
     assert ("allow" in answer.headers) == (status == 405)
+    if status == 405:
+        assert f": use {answer.headers['allow'].replace(', ', ' or ')}." in error_of(answer)["message"]
 
 
 @pytest.mark.parametrize(

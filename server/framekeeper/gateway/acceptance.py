@@ -55,8 +55,9 @@ class Acceptance:
     def __init__(
         self, request: Request, caller: Caller, outlook: Outlook, database: Database, settings: Settings
     ) -> None:
-        given = request.headers.get("idempotency-key")
-        self._key = None if given is None else idempotency.checked(given)
+        # Two keys in two headers are as wrong as two in one: neither is picked.
+        given = request.headers.getlist("idempotency-key")
+        self._key = idempotency.checked(", ".join(given)) if given else None
         self._request, self._caller, self._outlook = request, caller, outlook
         self._database, self._settings = database, settings
 

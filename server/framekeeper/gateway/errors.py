@@ -120,14 +120,14 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    words = {
-        HTTPStatus.NOT_FOUND: f"There is nothing at {shown(request.url.path)}: see GET /docs.",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{shown(request.url.path)} does not take {shown(request.method)}.",
-    }
+    path = shown(request.url.path)
+    words = {HTTPStatus.NOT_FOUND: f"There is nothing at {path}: see GET /docs."}
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     headers = dict(error.headers or {})
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(_methods(request))
+        methods = _methods(request)
+        headers["Allow"] = ", ".join(methods)
+        words[status] = f"{path} does not take {shown(request.method)}: use {' or '.join(methods)}."
     return error_response(
         status, words.get(status, f"{status.phrase}."), type=kind, code=status.name.lower(), headers=headers
     )

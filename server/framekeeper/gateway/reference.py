@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
 
+from framekeeper.jobs.fields import plain
+
 Document = dict[str, Any]
 REFERENCE = "#/components/schemas/"
 
@@ -151,7 +153,7 @@ def _type(schema: Document) -> str:
     if kind == "array" and "items" in schema:
         return f"array of {_type(schema['items'])}"
     bounds = [
-        f"{words} {_number(schema[key])}"
+        f"{words} {plain(schema[key])}"
         for key, words in _BOUNDS.items()
         if isinstance(schema.get(key), int | float)
     ]
@@ -163,10 +165,6 @@ _BOUNDS = {
     "minLength": "length at least", "maxLength": "length at most", "minItems": "items at least",
     "maxItems": "items at most",
 }  # fmt: skip
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _words(text: str) -> str:

@@ -24,6 +24,11 @@ NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 SHOWN = 60
 
 
+def plain(value: float) -> str:
+    """A limit as a message names it: 2592000, not 2.592e+06."""
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
 def shown(value: Any) -> str:
     """The client's value as a message may repeat it: short, printable, on one line."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -112,13 +117,16 @@ class Fields:
             return number
         return None
 
-    def number(self, name: str, least: float, most: float, *, above: bool = False) -> float | None:
+    def number(
+        self, name: str, least: float, most: float, *, above: bool = False, advice: str = ""
+    ) -> float | None:
         """A finite number within a range; with `above` the lower end does not belong to it."""
         value = self.values.get(name)
         if value is None:
             return None
         number = _float(value)
-        wanted = f"set a number {'above' if above else 'from'} {least:g} {'up ' if above else ''}to {most:g}"
+        bounds = f"{'above' if above else 'from'} {plain(least)} {'up ' if above else ''}to {plain(most)}"
+        wanted = advice or f"set a number {bounds}"
         if number is None:
             self.refuse(name, f"{name}={shown(value)} is not a number: {wanted}.")
         elif not math.isfinite(number):
@@ -126,7 +134,7 @@ class Fields:
         elif number < least or (above and number == least):
             self.refuse(name, f"{name}={shown(value)} is too small: {wanted}.")
         elif number > most:
-            self.refuse(name, f"{name}={shown(value)} is more than {most:g}: {wanted}.")
+            self.refuse(name, f"{name}={shown(value)} is more than {plain(most)}: {wanted}.")
         else:
             return number
         return None

@@ -10,6 +10,7 @@ from framekeeper.jobs.video import Priority
 
 #: Longest time until a deadline, in seconds.
 MAX_DEADLINE = 30 * 86400
+_DEADLINES = f"set seconds from now, above 0 up to {MAX_DEADLINE}, or a moment such as 2026-01-31T12:00:00Z"
 MAX_URL = 2000
 FIELDS = ("priority", "deadline", "webhook_url")
 
@@ -54,8 +55,7 @@ def _deadline(read: Fields, now: datetime) -> datetime | None:
         if moment is None or moment.tzinfo is None:
             read.refuse(
                 "deadline",
-                f"deadline={shown(value)} is not a moment with its offset: set for example "
-                "2026-01-31T12:00:00Z, or seconds from now.",
+                f"deadline={shown(value)} is not a moment with its offset: {_DEADLINES}.",
             )
             return None
         left = (moment - now).total_seconds()
@@ -69,5 +69,5 @@ def _deadline(read: Fields, now: datetime) -> datetime | None:
             )
             return None
         return moment.astimezone(UTC)
-    seconds = read.number("deadline", 0, MAX_DEADLINE, above=True)
+    seconds = read.number("deadline", 0, MAX_DEADLINE, above=True, advice=_DEADLINES)
     return None if seconds is None else now + timedelta(seconds=seconds)
