@@ -66,7 +66,7 @@ async def reason(database: Database, video: Video) -> str | None:
     line = await look(database, stale_seconds=30, unserved_seconds=6 * HOUR)
     standing = line.standing(video.id)
     assert standing is not None
-    return standing.unserved.sentence(video.created_at) if standing.unserved else None
+    return standing.waits.sentence(video.created_at) if standing.waits else None
 
 
 async def test_job_whose_last_host_is_gone_waits_its_time_and_then_fails_with_the_reason(
@@ -231,5 +231,23 @@ async def test_no_bound_keeps_jobs_and_still_says_why(database: Database) -> Non
     assert await watch.fail(database) == []
     standing = (await look(database, stale_seconds=30)).standing(video.id)
     assert standing is not None
-    assert standing.unserved is not None
-    assert standing.unserved.sentence(video.created_at).endswith("is silent. It is kept until one does.")
+    assert standing.waits is not None
+    assert standing.waits.sentence(video.created_at).endswith("is silent. It is kept until one does.")
+
+
+async def test_job_that_is_too_large_until_a_limit_ends_says_so_and_a_small_one_does_not(
+    database: Database,
+) -> None:
+    small = await waiting(database)
+    large = await submit(database, "tiny", request(width=128, height=128, num_frames=49))
+    assert await reason(database, large) is None
+    limit = {"reason": "The card's memory ran out.", "until": 1_800_000_000}
+    assert await engines.report(
+        database, engine_id="host/0", run_id="run", state=EngineState.DEGRADED, phase=None, detail=None,
+        restarts=0, facts=None, admits={**ADMITS, "size": "64x64", "reduced": limit},
+    )  # fmt: skip
+    assert await reason(database, large) == (
+        "No engine takes a video of this size at present: The card's memory ran out. This limit is tried "
+        "again at 08:00 UTC."
+    )
+    assert await reason(database, small) is None

@@ -109,7 +109,8 @@ class VideoObject(BaseModel):
     batch_id: str | None
     place: int | None = Field(description="Jobs that start before this one; null once it runs.")
     waiting_reason: str | None = Field(
-        description="Why it will not start at present: no engine serves its model. Null otherwise."
+        description="Why it will not start at present: no engine serves its model, or takes its size. Null "
+        "otherwise."
     )
     estimated_seconds: float | None = Field(
         description="Until it is done, from measured seconds; null where that is not known, or it is done."
@@ -154,8 +155,8 @@ class VideoObject(BaseModel):
             batch_id=video.batch_id,
             expires_at=_seconds(video.expires_at),
             place=standing.place if standing and video.state is VideoState.QUEUED else None,
-            waiting_reason=standing.unserved.sentence(video.created_at)
-            if standing and standing.unserved and video.state is VideoState.QUEUED
+            waiting_reason=standing.waits.sentence(video.created_at)
+            if standing and standing.waits and video.state is VideoState.QUEUED
             else None,
             estimated_seconds=round(standing.seconds, 1)
             if standing and standing.seconds is not None and not video.state.final

@@ -71,7 +71,7 @@ class Limits:
             size=engine.admits["size"],
             num_frames=engine.admits["num_frames"],
             steps=engine.admits["num_inference_steps"],
-            reduced=_reduced(engine),
+            reduced=engine.reduced,
             multiple=engine.admits.get("multiple", PIXELS_PER_TOKEN),
         )
 
@@ -280,15 +280,6 @@ def _read_frames(read: Fields, defaults: Mapping[str, Any], limits: Sequence[Lim
     elif frames is not None and frames != from_seconds:
         read.refuse("seconds", f"{meaning} and contradicts num_frames={frames}: set one of the two.")
     return from_seconds
-
-
-def _reduced(engine: Engine) -> str | None:
-    """Why an engine takes less than its profile at present, and until when."""
-    reduced = engine.admits.get("reduced")
-    if not reduced:
-        return None
-    until = datetime.fromtimestamp(reduced["until"], UTC).strftime("%H:%M UTC")
-    return f"{reduced['reason']} This limit is tried again at {until}."
 
 
 def _at_present(limits: Sequence[Limits]) -> str:

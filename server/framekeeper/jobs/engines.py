@@ -6,7 +6,7 @@ The supervisors write, the gateways read: that is all they know of each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -72,6 +72,15 @@ class Engine:
     def alive(self, stale_seconds: float) -> bool:
         """Whether its supervisor has been heard of lately."""
         return self.state is not EngineState.STOPPED and self.age_seconds < stale_seconds
+
+    @property
+    def reduced(self) -> str | None:
+        """Why it takes smaller jobs than its profile says, and until when; None when it does not."""
+        reduced = self.admits.get("reduced")
+        if not reduced:
+            return None
+        until = datetime.fromtimestamp(reduced["until"], UTC).strftime("%H:%M UTC")
+        return f"{reduced['reason']} This limit is tried again at {until}."
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Engine:

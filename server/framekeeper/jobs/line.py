@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framekeeper.database.pool import Database
@@ -19,7 +19,8 @@ from framekeeper.jobs import space
 from framekeeper.jobs.engines import Engine
 from framekeeper.jobs.estimate import estimate
 from framekeeper.jobs.measured import Measured
-from framekeeper.jobs.unserved import SERVED, Unserved, unserved
+from framekeeper.jobs.shape import parse_size
+from framekeeper.jobs.unserved import SERVED, TooLarge, Unserved, unserved
 from framekeeper.jobs.video import Video
 
 
@@ -55,8 +56,8 @@ class Standing:
 
     place: int | None
     seconds: float | None
-    #: Why it will not start at present, where no engine serves its model.
-    unserved: Unserved | None = None
+    #: Why it will not start at present, whoever is before it.
+    waits: Unserved | TooLarge | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,8 @@ class Line:
     bytes_per_pixel: float | None = None
     #: The models with jobs or engines that no engine serves.
     unserved: dict[str, Unserved] = field(default_factory=dict)
+    #: The waiting jobs, by id, that no engine takes before a limit ends.
+    too_large: dict[str, TooLarge] = field(default_factory=dict)
     #: Seconds since an engine last served a model, of every model that was ever seen.
     served_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -123,7 +126,8 @@ class Line:
                 seconds = found.seconds
                 if seconds is not None:
                     seconds = max(0.0, seconds - (time.monotonic() - self.at))
-                return Standing(found.place, seconds, self.unserved.get(each.model))
+                waits = self.unserved.get(each.model) or self.too_large.get(video_id)
+                return Standing(found.place, seconds, waits)
         return None
 
 
@@ -163,8 +167,32 @@ async def look(database: Database, *, stale_seconds: float, unserved_seconds: fl
         engines=engines,
         bytes_per_pixel=ratios[0]["ratio"],
         unserved={model: each for model in models if (each := look_up(model)) is not None},
+        too_large=_too_large(
+            [each for each in engines if each.state.serving and each.alive(stale_seconds)], jobs
+        ),
         served_seconds={row["model"]: row["seconds"] for row in served},
     )
+
+
+def _too_large(serving: Iterable[Engine], jobs: Mapping[str, Iterable[Open]]) -> dict[str, TooLarge]:
+    """The waiting jobs that no engine takes at present, where one has a limit that ends by itself."""
+    of_model: dict[str, list[Engine]] = defaultdict(list)
+    for engine in serving:
+        of_model[engine.model].append(engine)
+    found = {}
+    for model, engines in of_model.items():
+        reason = next((each.reduced for each in engines if each.reduced), None)
+        if reason is None:
+            continue
+        for job in jobs.get(model, ()):
+            if not (job.running or any(_takes(each, job) for each in engines)):
+                found[job.id] = TooLarge(reason)
+    return found
+
+
+def _takes(engine: Engine, job: Open) -> bool:
+    width, height = parse_size(engine.admits["size"])
+    return job.width * job.height <= width * height and job.num_frames <= engine.admits["num_frames"]
 
 
 def arrange(model: str, jobs: Sequence[Open], engines: int, measured: Sequence[Measured]) -> ModelLine:

@@ -80,6 +80,17 @@ class Unserved:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """Of a job that no engine of its model takes before a limit ends."""
+
+    why: str
+
+    def sentence(self, _: datetime) -> str:
+        """Why it waits, and until when."""
+        return f"No engine takes a video of this size at present: {self.why}"
+
+
 def unserved(
     engines: Iterable[Engine], served: Iterable[Mapping[str, Any]], *, stale_seconds: float, allowed: float
 ) -> Callable[[str], Unserved | None]:

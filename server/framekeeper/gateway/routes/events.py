@@ -75,8 +75,8 @@ async def _stream(
                 yield ServerSentEvent(event="end", data="deleted")
                 return
             standing = (await outlook.standings(database, [video])).get(video.id)
-            unserved = standing.unserved if standing else None
-            reason = unserved.sentence(video.created_at) if unserved else None
+            waits = standing.waits if standing else None
+            reason = waits.sentence(video.created_at) if waits else None
             news = (video.version, standing.place if standing else None, reason)
             has_it = told is None and str(video.version) == known
             if news != told and not has_it:
