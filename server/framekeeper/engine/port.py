@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from framekeeper import metrics
+from framekeeper.errors import HostNotAllowed
+from framekeeper.gateway.reach import Names
 from framekeeper.jobs.engines import EngineState
+from framekeeper.jobs.fields import shown
+from framekeeper.settings import Settings
 
 if TYPE_CHECKING:
     from framekeeper.engine.status import EngineStatus
@@ -33,7 +40,28 @@ def startup(engines: Sequence[EngineStatus]) -> dict[str, Any]:
     return {"status": status, "engines": [engine.snapshot() for engine in engines]}
 
 
-def application(engines: Sequence[EngineStatus]) -> Starlette:
+class Guard:
+    """ASGI middleware: only names that no stranger can have are answered, as by a gateway without keys."""
+
+    def __init__(self, app: ASGIApp, names: Names) -> None:
+        self.app = app
+        self.names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        host = Headers(scope=scope).get("host") if scope["type"] == "http" else None
+        if self.names.include(host):
+            await self.app(scope, receive, send)
+            return
+        error = HostNotAllowed(
+            f"The supervisor answers to local names only, not to {shown(host)}: set "
+            "FRAMEKEEPER_ALLOWED_HOSTS to the names under which it is reached."
+        )
+        body = {"error": {"message": error.message, "type": error.type, "code": error.code}}
+        await JSONResponse(body, error.status)(scope, receive, send)
+
+
+def application(engines: Sequence[EngineStatus], names: Names) -> Starlette:
     """The three routes. Live is 503 when every engine has failed: a container platform may act on that."""
 
     def live(_: Request) -> Response:
@@ -56,7 +84,8 @@ def application(engines: Sequence[EngineStatus]) -> Starlette:
             Route("/health/live", live),
             Route("/health/startup", started),
             Route("/metrics", scrape),
-        ]
+        ],
+        middleware=[Middleware(Guard, names=names)],
     )
 
 
@@ -69,10 +98,15 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(engines: Sequence[EngineStatus], host: str, port: int) -> AsyncIterator[None]:
+async def listening(engines: Sequence[EngineStatus], settings: Settings) -> AsyncIterator[None]:
     """Serve the port while the context is open."""
     config = uvicorn.Config(
-        application(engines), host=host, port=port, log_config=None, access_log=False, lifespan="off"
+        application(engines, Names(settings, settings.supervisor_host)),
+        host=settings.supervisor_host,
+        port=settings.supervisor_port,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(), name="supervisor port")

@@ -231,7 +231,7 @@ async def _run(settings: Settings, plan: Plan) -> None:
         for index in range(len(plan.launches))
     ]
     statuses = [group.status for group in groups]
-    async with listening(statuses, settings.supervisor_host, settings.supervisor_port):
+    async with listening(statuses, settings):
         working = asyncio.create_task(_work(settings, database, groups), name="groups")
         replaced = [asyncio.create_task(status.replaced.wait()) for status in statuses]
         stop = asyncio.create_task(stopping.wait())

@@ -1,4 +1,4 @@
-"""Who reaches the gateway, and under which names it answers where it asks for no key.
+"""Who reaches the gateway, and under which names it and the supervisor answer where they ask for no key.
 
 A page of a stranger's site may have its own name point at this service (DNS rebinding), and is then of the
 same origin to a browser: its requests have the stranger's name as Host. So a gateway without keys answers to
@@ -49,14 +49,15 @@ def open_to_all(settings: Settings) -> str | None:
 
 
 class Names:
-    """The Host headers that are answered."""
+    """The Host headers that are answered: at the gateway's port, or at one on `host` that asks for no key."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, host: str | None = None) -> None:
         named = {each.strip().lower() for each in settings.allowed_hosts.split(",")} - {""}
-        self._any = settings.auth == "on" or ANY in named
-        self._named = named | {settings.host.lower(), socket.gethostname().lower()}
+        self._any = (host is None and settings.auth == "on") or ANY in named
+        host = host or settings.host
+        self._named = named | {host.lower(), socket.gethostname().lower()}
         # By the socket: inside a container, beside which other containers are.
-        self._loopback_only = is_loopback(settings.host)
+        self._loopback_only = is_loopback(host)
 
     def include(self, header: str | None) -> bool:
         """Whether a request with this header is answered. Browsers always send one; some probes do not."""
