@@ -29,7 +29,9 @@ async def running(database: Database, run_id: str = "first") -> Video:
 
 
 async def settled(database: Database, stale_seconds: float = 30, max_attempts: int = 3) -> list[Video]:
-    return await reconcile.settle_lost(database, max_attempts=max_attempts, stale_seconds=stale_seconds, run_id=None)
+    return await reconcile.settle_lost(
+        database, max_attempts=max_attempts, stale_seconds=stale_seconds, run_id=None
+    )
 
 
 async def test_job_of_a_living_run_is_left_alone(database: Database) -> None:
