@@ -115,6 +115,7 @@ def test_cards_are_read_from_nvidia_smi_and_a_lost_card_is_left_out() -> None:
     text = """\
 GPU-11111111-2222-3333-4444-555555555555, NVIDIA H200, 9.0, 143771, 580.95.05
 GPU-99999999-2222-3333-4444-555555555555, NVIDIA H200, 9.0, [Unknown Error], 580.95.05
+GPU-88888888-2222-3333-4444-555555555555, NVIDIA H200, [N/A], 143771, 580.95.05
 """
     cards, driver = parse(text)
     assert [(card.name, card.capability, card.memory_bytes) for card in cards] == [

@@ -75,10 +75,21 @@ def test_off_is_a_word_and_not_false(tmp_path: Path) -> None:
         (GOOD + "serves: again\n", "is there twice"),
         ("extends: nothing-here\n", "names no profile"),
         ("extends: wrong\n", "goes in a circle"),
+        ("serves: &a [*a]\n", "holds itself"),
+        ("serves: 2026-13-01\n", "cannot be read (month must be in 1..12)"),
+        ("serves: !!int ten\n", "cannot be read"),
+        ("serves: !!timestamp ten\n", "cannot be read"),
+        (GOOD + "name: other\n", "is not the file's name"),
     ],
 )
 def test_file_that_is_no_profile_is_refused_with_a_reason(tmp_path: Path, text: str, word: str) -> None:
     assert any(word in fault.reason for fault in faults_of(tmp_path, text))
+
+
+def test_variation_has_its_own_name_also_where_its_base_says_one(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(GOOD + "name: base\n", encoding="utf-8")
+    (tmp_path / "child.yaml").write_text("extends: base\n", encoding="utf-8")
+    assert [load_profile(name, tmp_path).name for name in ("base", "child")] == ["base", "child"]
 
 
 def test_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Document:
         return f"{self.file}:{self.lines.get(path, 1)}"
 
 
-def _walk(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Iterator[KeyPath]:
+def _walk(node: yaml.Node | None, path: KeyPath, lines: dict[KeyPath, int]) -> Iterator[KeyPath]:
     """Record the line of every key below `node`; yields the paths of keys that occur twice."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
@@ -71,6 +71,8 @@ def read(path: Path) -> Document:
         loader = _Loader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
         data = loader.construct_document(node) if node is not None else None
+        lines: dict[KeyPath, int] = {}
+        twice = list(_walk(node, (), lines))
     except OSError as error:
         raise _fault(file, "file", f"cannot be read ({error.strerror})", "an existing file") from None
     except UnicodeDecodeError:
@@ -80,10 +82,13 @@ def read(path: Path) -> Document:
         raise _fault(f"{file}:{line}", "file", f"is not YAML ({error.problem})", "correct YAML") from None
     except yaml.YAMLError as error:
         raise _fault(file, "file", f"is not YAML ({error})", "correct YAML") from None
+    except RecursionError:
+        raise _fault(file, "file", "holds itself, or is nested too deep", "no alias there") from None
+    except (ValueError, AttributeError) as error:
+        # PyYAML's own way with what looks like a date, or was said to be a number, and is none.
+        raise _fault(file, "file", f"has a value that cannot be read ({error})", "text in quotes") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise _fault(f"{file}:1", "file", "is not a mapping of keys to values", "keys such as `serves:`")
-    lines: dict[KeyPath, int] = {}
-    twice = list(_walk(node, (), lines))
     document = Document(file, data, lines)
     if twice:
         raise ProfileError(

@@ -23,8 +23,10 @@ class HostFacts:
 
     Sizes are bytes. `locked_bytes` is the limit of page-locked memory (RLIMIT_MEMLOCK), `memory_bytes` the
     container's limit or the machine's memory, whichever is less. `host_ipc` says that the IPC namespace is
-    shared with the host. `installed` holds versions of the engine's packages by distribution name.
-    `inherited` is the environment of the process that asks; only allow-listed names are passed on.
+    shared with the host; no host tells it of itself, since a virtual machine that was made from an image has
+    a container's marks and the first namespace, too. `installed` holds versions of the engine's packages by
+    distribution name. `inherited` is the environment of the process that asks; only allow-listed names are
+    passed on.
     """
 
     cards: tuple[Card, ...] | None = None

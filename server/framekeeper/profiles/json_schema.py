@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from framekeeper.profiles.fallbacks import FIXED
-from framekeeper.profiles.schema import Profile
+from framekeeper.profiles.schema import Profile, Rung
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
@@ -30,7 +30,7 @@ def export() -> dict[str, Any]:
     changeable = {key: value for key, value in properties.items() if key not in FIXED}
     schema["$defs"]["Rung"]["properties"]["change"] = {
         "type": "object",
-        "description": Profile.model_fields["fallbacks"].description,
+        "description": Rung.model_fields["change"].description,
         "properties": changeable,
         "additionalProperties": False,
     }

@@ -34,10 +34,9 @@ class Launch:
     `environment` is complete. `options` are the backend's: device, devices, executor, dtype, attention,
     compile, offload, offload_pin_memory, offload_prefetch, quantization (None where off),
     attention_quantization and cache (words, `none` where off), parallel, vae, boundary_ratio, flow_shift.
-    `devices` are what to lock: UUIDs of cards,
-    or `cpu-N`. `directories` must exist, private to the user, before the start. `profile` is the profile on
-    this rung: what is admitted and every deadline come from it. `warnings` are what rules found and did not
-    refuse, a line each.
+    `devices` are what to lock: UUIDs of cards, or `cpu-N`. `directories` must exist, private to the user,
+    before the start. `profile` is the profile on this rung: what is admitted and every deadline come from it.
+    `warnings` are what rules found and did not refuse, a line each.
     """
 
     profile: Profile

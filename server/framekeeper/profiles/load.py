@@ -24,7 +24,7 @@ ENDINGS = (".yaml", ".yml")
 ARGUMENT = "NAME"
 VARIABLE = "FRAMEKEEPER_PROFILE"
 # A variation has not run where its base has; it must claim that itself.
-_NOT_INHERITED = ("extends", "verified", "accept_risk")
+_NOT_INHERITED = ("extends", "verified", "accept_risk", "name")
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,23 @@ def _merged(documents: Sequence[Document], name: str) -> dict[str, Any]:
         for key in _NOT_INHERITED:
             data.pop(key, None)
         data = merge(data, document.data)
-    data.setdefault("name", name)
-    return data
+    return data | {"name": name}
+
+
+def _name_faults(document: Document, name: str) -> list[Fault]:
+    """Caches, metrics and incidents go by the profile's name: two files of one name would share them."""
+    given = document.data.get("name", name)
+    if given == name:
+        return []
+    return [
+        Fault(
+            where=document.where(("name",)),
+            key="name",
+            value=repr(given),
+            reason="is not the file's name, which a profile has for its own",
+            advice="no name, or rename the file",
+        )
+    ]
 
 
 def _known_keys(path: KeyPath) -> list[str]:
@@ -255,14 +270,15 @@ def examine(
     documents = _documents(path)
     sources = Sources(tuple(documents))
     data = _merged(documents, path.stem)
+    named = _name_faults(documents[0], path.stem)
     try:
         profile = Profile.model_validate(data)
     except ValidationError as error:
         wrong = [_known_part(tuple(each["loc"])) for each in error.errors()]
         raise ProfileError(
-            _form_faults(error, sources) + _faults_beside(data, wrong, facts, sources)
+            named + _form_faults(error, sources) + _faults_beside(data, wrong, facts, sources)
         ) from None
-    faults = _faults_of_rules(profile, facts, sources)
+    faults = named + _faults_of_rules(profile, facts, sources)
     if any(fault.severity == "refuse" for fault in faults):
         raise ProfileError(faults)
     return profile, faults

@@ -92,8 +92,9 @@ def _pinned(profile: Profile, size: int) -> int:
     return 1 << (size - 1).bit_length() if profile.offload_pin_memory else size
 
 
-def _encoder_in_layers(profile: Profile) -> bool:
-    """Whether layerwise offload takes the text encoder's blocks as well: vllm-omni does since 0.30."""
+def _since_0_30(profile: Profile) -> bool:
+    """Whether vllm-omni is 0.30 or newer: its layerwise offload takes the text encoder's blocks as well, and
+    its decoder has a fast path."""
     runtime = RUNTIMES.get(profile.runtime)
     return runtime is not None and version_tuple(runtime.vllm_omni) >= (0, 30)
 
@@ -106,7 +107,7 @@ def offloaded_bytes(profile: Profile, *, text_encoder_layers: int = TEXT_ENCODER
     experts = loaded_experts(profile, model)
     if profile.offload == "layerwise":
         blocks = experts * model.layers * _pinned(profile, block_bytes(profile, model))
-        if _encoder_in_layers(profile):
+        if _since_0_30(profile):
             layer = TEXT_ENCODER_LAYER * _BYTES[profile.dtype]
             blocks += text_encoder_layers * _pinned(profile, layer)
         return blocks
@@ -123,7 +124,7 @@ def _weight_lines(profile: Profile, model: Architecture, text_encoder: int) -> l
     encoder = Line(name="text encoder", bytes=text_encoder * size, origin=f"{text_encoder:,} parameters")
     if profile.offload == "layerwise":
         blocks = experts * _RESIDENT_BLOCKS * block // profile.parallel.tensor
-        if _encoder_in_layers(profile):
+        if _since_0_30(profile):
             parameters = min(text_encoder, TEXT_ENCODER_WORDS + _RESIDENT_BLOCKS * TEXT_ENCODER_LAYER)
             encoder = Line(
                 name="text encoder", bytes=parameters * size, origin="its words and the blocks that run"
@@ -163,7 +164,7 @@ def _working_lines(profile: Profile, model: Architecture) -> list[Line]:
         pixels = min(pixels, _TILE_PIXELS)
     # As they leave the device: rounded from fp32.
     frames = profile.admits.area * profile.admits.num_frames * 3 * 4 if profile.vae.tiling else 0
-    fast = profile.vae.fast_path != "off" and not profile.vae.tiling and _encoder_in_layers(profile)
+    fast = profile.vae.fast_path != "off" and not profile.vae.tiling and _since_0_30(profile)
     per_pixel = (_DECODE_PER_PIXEL if fast else _DECODE_PLAIN) * _BYTES[profile.dtype] // 2
     decode = pixels * per_pixel + frames
     if decode > activations:

@@ -38,7 +38,7 @@ class CpuOmniPlatform(OmniPlatform, CpuVllmPlatform):  # type: ignore[misc]
     ) -> str:
         """Torch's own attention is the only one here; any other choice is a ValueError."""
         if selected_backend is not None and selected_backend.upper() not in {"TORCH_SDPA", "SDPA"}:
-            raise ValueError(f"attention {selected_backend} does not run on a CPU; set TORCH_SDPA")
+            raise ValueError(f"attention {selected_backend} does not run on a CPU; set torch_sdpa")
         return "framekeeper.engine.cpu_platform.attention.CpuSdpaBackend"
 
     @classmethod
