@@ -46,6 +46,36 @@ def test_every_wrong_setting_is_named_with_value_and_meaning(monkeypatch: pytest
     assert "Port the gateway listens on." in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["HOST", "OPERATION_HOST", "SUPERVISOR_HOST", "VAR", "PROFILE", "PROFILES", "RUNTIMES", "DEVICE_LOCKS"],
+)
+def test_nothing_is_neither_the_working_directory_nor_every_address(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"FRAMEKEEPER_{name}", "")
+    with pytest.raises(SettingsError, match=rf"^FRAMEKEEPER_{name}='': is empty: set a value, or unset"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "name", ["MEDIA", "MODEL", "ENGINE_PYTHON", "DATABASE_PASSWORD_FILE", "WEBHOOK_SECRET_FILE"]
+)
+def test_what_may_be_left_out_may_be_empty(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"FRAMEKEEPER_{name}", "")
+    settings = load()
+    assert getattr(settings, name.lower()) is None
+    assert settings.media_directory == Path("var/media").absolute()
+
+
+@pytest.mark.parametrize("name", ["STALE_SECONDS", "DRAIN_SECONDS", "RETENTION_DAYS", "SYNC_SECONDS"])
+@pytest.mark.parametrize("value", ["inf", "nan"])
+def test_a_time_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"FRAMEKEEPER_{name}", value)
+    with pytest.raises(SettingsError, match=f"^FRAMEKEEPER_{name}='{value}': "):
+        load()
+
+
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Settings().port = 1

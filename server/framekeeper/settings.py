@@ -26,6 +26,10 @@ PREFIX = "FRAMEKEEPER_"
 SECRETS = frozenset({"database_url", "webhook_secret"})
 
 
+#: Settings that name a file with a secret.
+FILES = ("database_password_file", "webhook_secret_file")
+
+
 #: Variables of compose and the images whose names are close to a setting's and that reach its programs, too.
 OTHERS = frozenset({"MODELS", "RUNTIME"})
 
@@ -37,7 +41,7 @@ class SettingsError(Exception):
 class Settings(BaseSettings):
     """All settings, with defaults for one machine. The field's description is its documentation."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, allow_inf_nan=False)
 
     host: str = Field("127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(8000, ge=1, le=65535, description="Port the gateway listens on.")
@@ -162,6 +166,22 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_prompts: bool = Field(False, description="Whether prompts may appear in logs.")
 
+    @field_validator("media", "model", "engine_python", *FILES, mode="before")
+    @classmethod
+    def _nothing_is_not_the_working_directory(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator(
+        "host", "operation_host", "supervisor_host", "var", "profile", "profiles", "runtimes", "device_locks",
+        mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _something_is_said(cls, value: object) -> object:
+        # Nothing would mean the working directory, and every address of this machine.
+        if value == "":
+            raise ValueError("is empty: set a value, or unset the variable for its default")
+        return value
+
     @field_validator("webhook_secret")
     @classmethod
     def _webhook_secret_is_a_key(cls, value: str) -> str:
@@ -216,7 +236,7 @@ def load() -> Settings:
             field = Settings.model_fields.get(str(fault["loc"][0]))
             meaning = f" ({field.description})" if field and field.description else ""
             shown = "(not shown)" if name.removeprefix(PREFIX).lower() in SECRETS else repr(value)
-            lines.append(f"{name}={shown}: {fault['msg']}.{meaning}")
+            lines.append(f"{name}={shown}: {fault['msg'].removeprefix('Value error, ')}.{meaning}")
         raise SettingsError("\n".join(lines)) from None
     if lines:
         raise SettingsError("\n".join(lines))
