@@ -59,11 +59,26 @@ ENGINES: dict[str, dict[str, Any]] = {
     "large-upstream": {"profile": _UPSTREAM, "videos": [("1280x720", 2)]},
     "large-h200": {"profile": {"fallbacks": []}, "videos": [("1280x720", 2)], "trace": "1280x720"},
     "large-fast": {"profile": _EIGHT, "videos": [("1280x720", 2)], "trace": "1280x720"},
-    "large-fast-fused": {
+    "large-fast-rotary": {
         "profile": _EIGHT,
-        "changes": ["fused_quantising"],
+        "changes": ["fused_rotary"],
+        "in_turn": True,
         "videos": [("1280x720", 2)],
         "trace": "1280x720",
+    },
+    "large-fast-tuned": {
+        "profile": _EIGHT,
+        "changes": ["fused_rotary"],
+        "environment": {"TORCHINDUCTOR_MULTI_KERNEL": "1", "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "1"},
+        "in_turn": True,
+        "videos": [("1280x720", 2)],
+        "trace": "1280x720",
+    },
+    "large-h200-rotary": {
+        "profile": {"fallbacks": []},
+        "changes": ["fused_rotary"],
+        "in_turn": True,
+        "videos": [("1280x720", 2)],
     },
     "large-cudnn": {
         "profile": {"fallbacks": []},
