@@ -67,7 +67,7 @@ LABEL org.opencontainers.image.title="framekeeper-engine" \
 RUN groupadd --gid 10001 framekeeper \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /srv/framekeeper --shell /usr/sbin/nologin framekeeper \
  && install -d -o 10001 -g 10001 /srv/framekeeper /srv/framekeeper/var /srv/framekeeper/var/media /srv/framekeeper/var/run \
-    /srv/framekeeper/var/models /srv/framekeeper/var/cache /srv/framekeeper/var/tmp \
+    /srv/framekeeper/var/models /srv/framekeeper/var/cache /srv/framekeeper/var/tmp /srv/framekeeper/var/log \
     /srv/framekeeper/var/secrets /srv/framekeeper/var/locks
 COPY --from=runtime /opt/framekeeper/runtimes /opt/framekeeper/runtimes
 COPY --from=supervisor /opt/framekeeper/venv /opt/framekeeper/venv

@@ -61,14 +61,14 @@ ENGINES: dict[str, dict[str, Any]] = {
     "large-fast": {"profile": _EIGHT, "videos": [("1280x720", 2)], "trace": "1280x720"},
     "large-fast-rotary": {
         "profile": _EIGHT,
-        "changes": ["fused_rotary"],
+        "changes": ["own_shape_first", "sampled_mean", "fused_rotary"],
         "in_turn": True,
         "videos": [("1280x720", 2)],
         "trace": "1280x720",
     },
     "large-fast-tuned": {
         "profile": _EIGHT,
-        "changes": ["fused_rotary"],
+        "changes": ["own_shape_first", "sampled_mean", "fused_rotary"],
         "environment": {"TORCHINDUCTOR_MULTI_KERNEL": "1", "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "1"},
         "in_turn": True,
         "videos": [("1280x720", 2)],
@@ -76,7 +76,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     },
     "large-h200-rotary": {
         "profile": {"fallbacks": []},
-        "changes": ["fused_rotary"],
+        "changes": ["own_shape_first", "fused_rotary"],
         "in_turn": True,
         "videos": [("1280x720", 2)],
     },

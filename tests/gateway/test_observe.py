@@ -61,8 +61,12 @@ def test_log_line_has_request_id_and_route_and_no_prompt(
     shared_http: httpx.Client, log_lines: io.StringIO
 ) -> None:
     made = shared_http.post("/v1/videos", json={"prompt": "a secret cat"}, headers={"x-request-id": "mine"})
-    lines: list[dict[str, Any]] = [json.loads(line) for line in log_lines.getvalue().splitlines()]
-    (line,) = [line for line in lines if line.get("request_id") == "mine"]
+
+    def mine() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in log_lines.getvalue().splitlines()]
+        return [line for line in lines if line.get("request_id") == "mine"]
+
+    (line,) = wait_for("the line, written after the answer's last byte", mine, 5)
     assert (line["route"], line["method"], line["status"]) == ("/v1/videos", "POST", 200)
     assert line["video_id"] == made.json()["id"]
     assert "secret cat" not in log_lines.getvalue()

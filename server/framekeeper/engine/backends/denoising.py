@@ -10,10 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from contextlib import nullcontext
 from typing import Any
 
-import torch
 from vllm_omni.diffusion.cancellation import check_request_cancellation
 from vllm_omni.diffusion.data import DiffusionOutput
 from vllm_omni.errors import OmniClientError
@@ -65,8 +63,7 @@ class ObservedWorker:
             if pipeline.boundary_ratio is None and pipeline.transformer_2 is None:
                 # Never reached. Without one upstream warns on every video that it guesses.
                 pipeline.boundary_ratio = 0.0
-            with _uncompiled() if req.is_dummy_run() else nullcontext():
-                return super().execute_model(req, *args, **kwargs)  # type: ignore[misc]
+            return super().execute_model(req, *args, **kwargs)  # type: ignore[misc]
         except OmniClientError as error:
             return DiffusionOutput.from_exception(error)
         except Exception as error:
@@ -89,16 +86,6 @@ class ObservedWorker:
             "experts": len(experts),
             "pictures": pictures(pipeline),
         }
-
-
-def _uncompiled() -> Any:
-    """Compiled modules run as they are written, and what would be compiled now waits.
-
-    Upstream's dummy run is a picture of 512x512. Inductor lays out reductions for the shapes that it sees
-    first and times kernels on them, also where shapes are dynamic: at 1280x720x81, with forty times the
-    tokens, those were up to seven times as slow as they can be. Our warm-up has the profile's own shape.
-    """
-    return torch.compiler.set_stance("force_eager")
 
 
 def pictures(pipeline: Any) -> str:
