@@ -49,7 +49,8 @@ def sampled_mean() -> None:
     """The fp8 attention takes the mean of every 16th key: softmax does not see which vector is taken out."""
     from framekeeper.engine.backends import fp8_attention  # noqa: PLC0415
 
-    def forward_cuda(self: Any, query: Any, key: Any, value: Any, _: Any = None) -> Any:
+    def forward_cuda(self: Any, query: Any, key: Any, value: Any, attn_metadata: Any = None) -> Any:
+        del attn_metadata  # a dense video has none
         query, query_scale = fp8_attention.quantize(query)
         key, key_scale = fp8_attention.quantize(key - key[:, ::16].mean(dim=1, keepdim=True))
         value, value_scale = fp8_attention.quantize(value)

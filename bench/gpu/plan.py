@@ -101,7 +101,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         name="tuning",
-        asks="`h200-fast` compiled at its own shape, rotary embedding too, sampled mean of keys; kernels by timing",
+        asks="`h200-fast` compiled at its own shape, rotary embedding too; and with kernels chosen by timing",
         command="bash bench/gpu/engines.sh "
         "large-upstream large-fast-rotary large-fast-tuned large-h200-rotary",
         seconds=386,
