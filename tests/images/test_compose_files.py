@@ -68,6 +68,20 @@ def test_weights_are_mounted_read_only() -> None:
         assert any(re.search(r"/var/models:ro$", volume) for volume in service["volumes"])
 
 
+@pytest.mark.parametrize("place", ["media", "cache", "tmp", "log", "run"])
+def test_what_the_engine_writes_has_a_place_on_its_read_only_root(place: str) -> None:
+    """An engine's raw log was lost without a word: nobody could write beside it."""
+    directory = f"/srv/framekeeper/var/{place}"
+    engine = SERVICES["engine"]
+    mounted = [volume.split(":")[1:] for volume in engine["volumes"]] + [
+        entry.split(":")[:1] for entry in engine["tmpfs"]
+    ]
+    assert [directory] in mounted
+    assert directory in ENGINE, "the image makes it, so that a new volume belongs to the user"
+    chart = (PROJECT / "deploy/helm/framekeeper/templates/engine.yaml").read_text()
+    assert f"mountPath: {directory}}}" in chart
+
+
 def test_only_the_overlay_needs_a_card() -> None:
     assert "deploy" not in SERVICES["engine"]
     [device] = OVERLAY["engine"]["deploy"]["resources"]["reservations"]["devices"]
